@@ -1,0 +1,156 @@
+"""The corpus that is already on the machine: documentation inside the installed Python packages.
+
+Source files are parsed, never imported and never executed. One document holds the docstrings of one module: the
+module's own, then those of its classes and functions under their qualified names.
+"""
+
+import ast
+import importlib.metadata
+import importlib.util
+import inspect
+import platform
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from paribus.data.raw import RawTexts
+from paribus.errors import CorpusError
+
+LOCAL_DOCS_PACKAGES = (
+    "pydoc-topics",
+    "python",
+    "numpy",
+    "scipy",
+    "matplotlib",
+    "pyarrow",
+    "pydantic",
+    "torch",
+    "jinja2",
+    "rich",
+    "typer",
+    "tokenizers",
+    "safetensors",
+)
+"""Packages that paribus itself depends on, so that every installation has them, and the language's own texts."""
+
+# Tests document nothing; the rest is not the standard library but lives below its folder.
+_SKIPPED_FOLDERS = {"test", "tests", "idlelib", "site-packages", "dist-packages", "turtledemo", "_bundled"}
+
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def read_local_docs(packages: Sequence[str], progress: Callable[[str, int, int], None]) -> RawTexts:
+    """One text per documented module of the named packages, sorted by package and module name.
+
+    A package that is not installed contributes nothing and has the version `absent`. Files that cannot be decoded
+    or parsed are skipped and counted. Raises CorpusError for a name that cannot be a package.
+    """
+    texts: list[tuple[str, str]] = []
+    versions: dict[str, str] = {}
+    skipped_files = 0
+    for done, package in enumerate(sorted(set(packages))):
+        progress("read packages", done, len(set(packages)))
+        versions[package] = _version(package)
+        if package == "pydoc-topics":
+            texts += [(text, package) for text in _topics()]
+            continue
+        for module, path in _modules(package):
+            tree = _parse(path)
+            if tree is None:
+                skipped_files += 1
+            elif (text := module_text(module, tree)) is not None:
+                texts.append((text, package))
+    progress("read packages", len(versions), len(versions))
+    return RawTexts(texts, empty=0, skipped_files=skipped_files, versions=versions)
+
+
+def module_text(module: str, tree: ast.Module) -> str | None:
+    """The docstrings of one module as running text with a heading per definition; None where nothing is documented."""
+    sections = []
+    if own := ast.get_docstring(tree):
+        sections.append(own)
+    sections += [f"{name}\n\n{docstring}" for name, docstring in _docstrings(module, tree.body)]
+    if not sections:
+        return None
+    text = "\n\n\n".join([module, *sections])
+    # A docstring may spell a lone surrogate, which has no UTF-8 form.
+    return text.encode("utf-8", "replace").decode()
+
+
+def _docstrings(prefix: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for statement in body:
+        if isinstance(statement, _Definition):
+            name = f"{prefix}.{statement.name}"
+            if docstring := ast.get_docstring(statement):
+                yield name, docstring
+            if isinstance(statement, ast.ClassDef):
+                yield from _docstrings(name, statement.body)
+        elif isinstance(statement, ast.If | ast.Try):
+            # Definitions that depend on the platform or on an optional import.
+            yield from _docstrings(prefix, [*statement.body, *statement.orelse])
+
+
+def _modules(package: str) -> list[tuple[str, Path]]:
+    """(qualified module name, file) of a package, sorted by name, without running any of its code."""
+    if package == "python":
+        return _below(Path(sysconfig.get_path("stdlib")), "")
+    spec = _spec(package)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is None:
+        return [(package, Path(spec.origin))] if spec.origin and spec.origin.endswith(".py") else []
+    return [module for root in sorted(spec.submodule_search_locations) for module in _below(Path(root), package)]
+
+
+def _below(root: Path, package: str) -> list[tuple[str, Path]]:
+    found = []
+    for path in root.rglob("*.py"):
+        parts = path.relative_to(root).with_suffix("").parts
+        if _SKIPPED_FOLDERS.isdisjoint(parts):
+            named = parts[:-1] if parts[-1] == "__init__" else parts
+            found.append((".".join([package, *named] if package else named) or package, path))
+    return sorted(found)
+
+
+def _spec(package: str) -> ModuleSpec | None:
+    if not package.isidentifier():
+        raise CorpusError(
+            "local-docs reads top-level packages",
+            expected="pydoc-topics, python, or the import name of a package (no dots: a parent would be imported)",
+            received=repr(package),
+        )
+    return importlib.util.find_spec(package)
+
+
+def _version(package: str) -> str:
+    if package in ("python", "pydoc-topics"):
+        return platform.python_version()
+    if _spec(package) is None:
+        return "absent"
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _parse(path: Path) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            # Odd escapes in other people's files are not the user's concern.
+            warnings.simplefilter("ignore")
+            return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, OSError):
+        return None
+
+
+def _topics() -> list[str]:
+    """The language reference that `help()` shows, sorted by topic: a module that only assigns one literal dict."""
+    path = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
+    tree = _parse(path)
+    for statement in tree.body if tree else []:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
+            topics: dict[str, str] = ast.literal_eval(statement.value)
+            return [inspect.cleandoc(topics[name]) for name in sorted(topics)]
+    return []

@@ -1,0 +1,80 @@
+"""Which source files determine a cell, and their digest. Reads files; imports nothing that they import."""
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from paribus.errors import ParibusError
+
+COMMON_ROOTS = (
+    "paribus.train.loop",
+    "paribus.optim.groups",
+    "paribus.data.order",
+    "paribus.data.windows",
+    "paribus.measure.likelihood",
+)
+"""What every cell runs through, whatever its arm."""
+WITHOUT_NUMBERS = ("paribus.errors", "paribus.shapes")
+"""Words and annotations: editing them changes no cell."""
+
+
+def module_path(name: str) -> Path | None:
+    """The file of a module by its dotted name, found without importing it; None where there is no such file."""
+    top, *rest = name.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None:
+        return None
+    if not rest:
+        return Path(spec.origin)
+    stem = Path(spec.origin).parent.joinpath(*rest)
+    for candidate in (stem.with_suffix(".py"), stem / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+@cache
+def _imports(path: Path) -> tuple[str, ...]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return tuple(sorted(found))
+
+
+def source_closure(roots: Iterable[str]) -> dict[str, Path]:
+    """The roots and every module that they import, directly or not, from paribus or from a root's own package."""
+    roots = tuple(roots)
+    packages = {"paribus", *(root.split(".")[0] for root in roots)}
+    closure: dict[str, Path] = {}
+    pending = list(roots)
+    while pending:
+        name = pending.pop()
+        if name in closure or name in WITHOUT_NUMBERS or name.split(".")[0] not in packages:
+            continue
+        path = module_path(name)
+        if path is None:
+            if name in roots:
+                raise ParibusError(f"the source of module '{name}' is not a file", remedy="install it as source files")
+            continue  # a name inside a module, not a module
+        if path.name == "__init__.py":
+            continue  # packages hold no logic except the registry
+        closure[name] = path
+        pending.extend(_imports(path))
+    return closure
+
+
+def code_digest(roots: Iterable[str]) -> str:
+    """Digest of the closure's names and bytes, 16 hexadecimal digits. A changed comment counts: what ran is on record."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, path in sorted(source_closure(roots).items()):
+        content = path.read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,86 @@
+"""The pair check: two cells of a contrast may differ only in what the experiment declares.
+
+Arms exist to change mechanisms. Every other field, and every tensor of the baseline (name, shape, initial law,
+optimiser group, orthogonalisation unit), must be equal, or be named by the contrast under `also_differs`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paribus.errors import PairCheckError
+from paribus.experiment.plan import ArmAtScale, resolved_fields
+from paribus.experiment.spec import Contrast, Experiment
+
+DECLARED_BY_ARMS = "mechanisms."
+
+
+def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def undeclared_differences(
+    treatment: Mapping[str, Any], baseline: Mapping[str, Any], also_differs: tuple[str, ...]
+) -> list[str]:
+    """Field paths in which two resolved records differ without the contrast declaring it."""
+    left, right = dict(_flat(treatment)), dict(_flat(baseline))
+    absent = object()
+    return [
+        f"{path}: {left.get(path, 'absent')!r} in the treatment, {right.get(path, 'absent')!r} in the baseline"
+        for path in sorted(left.keys() | right.keys())
+        if left.get(path, absent) != right.get(path, absent)
+        and not path.startswith(DECLARED_BY_ARMS)
+        and not any(path == declared or path.startswith(f"{declared}.") for declared in also_differs)
+        and not _knob_of_one_arm(path, treatment, baseline)
+    ]
+
+
+def _knob_of_one_arm(path: str, treatment: Mapping[str, Any], baseline: Mapping[str, Any]) -> bool:
+    # A role that only one arm's mechanism has brings its own optimiser fields with it.
+    table, _, field = path.partition(".")
+    return table == "optimiser" and (field in treatment[table]) != (field in baseline[table])
+
+
+def tensor_differences(treatment: ArmAtScale, baseline: ArmAtScale, also_differs: tuple[str, ...]) -> list[str]:
+    """What differs about the baseline's tensors, tensor by tensor."""
+    found = []
+    for name, shape in baseline.shapes.items():
+        if f"tensor:{name}" in also_differs:
+            continue
+        if name not in treatment.shapes:
+            found.append(f"tensor {name}: missing in the treatment")
+            continue
+        for what, left, right in (
+            ("shape", treatment.shapes[name], shape),
+            ("role and initial law", treatment.declarations[name], baseline.declarations[name]),
+            ("optimiser", treatment.groups[name].optimiser, baseline.groups[name].optimiser),
+            (
+                "orthogonalisation unit",
+                treatment.groups[name].orthogonalisation_unit,
+                baseline.groups[name].orthogonalisation_unit,
+            ),
+        ):
+            if left != right:
+                found.append(f"tensor {name}: {what} is {left} in the treatment, {right} in the baseline")
+    return found
+
+
+def check_pair(experiment: Experiment, name: str, treatment: ArmAtScale, baseline: ArmAtScale) -> None:
+    """Raise PairCheckError, naming the fields, where the contrast's arms differ in something undeclared."""
+    contrast: Contrast = experiment.contrasts[name]
+    records = (resolved_fields(experiment, arm, corpus_digest="shared") for arm in (treatment, baseline))
+    found = undeclared_differences(*records, contrast.also_differs)
+    found += tensor_differences(treatment, baseline, contrast.also_differs)
+    if treatment.base.corpus != baseline.base.corpus:
+        found.append("corpus: the arms read different corpora")
+    if found:
+        shown = found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
+        raise PairCheckError(
+            f"contrast '{name}': '{contrast.treatment}' and '{contrast.baseline}' differ in more than they declare",
+            expected="differences in mechanisms only, or fields named in also_differs",
+            received="; ".join(shown),
+            remedy=f"make the fields equal, or add them to contrasts.{name}.also_differs",
+        )

@@ -1,0 +1,140 @@
+"""From the experiment to its cells: each training run with everything that determines it, and a digest of that."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paribus import mechanisms
+from paribus.errors import ExperimentFileError
+from paribus.experiment.code import COMMON_ROOTS, code_digest
+from paribus.experiment.spec import Base, Experiment
+from paribus.mechanisms.contract import MechanismConfig, Seam
+from paribus.model.accounting import parameters_by_role, training_flops_per_token
+from paribus.model.build import abstract_model, backbone_module
+from paribus.model.config import ModelConfig
+from paribus.model.prenorm import geometry_of
+from paribus.optim.groups import Group, route, used_fields
+from paribus.roles import Declaration, declarations
+from paribus.train.loop import RunLength
+
+
+@dataclass(frozen=True)
+class ArmAtScale:
+    """One arm at one scale, resolved: what its cells have in common."""
+
+    arm: str
+    scale: str
+    base: Base
+    model: ModelConfig
+    mechanisms: Mapping[Seam, MechanismConfig]
+    length: RunLength
+    shapes: Mapping[str, tuple[int, ...]]
+    declarations: Mapping[str, Declaration]
+    groups: Mapping[str, Group]
+    parameters_by_role: Mapping[str, int]
+    training_flops_per_token: float
+    source_lists: tuple[Mapping[str, Any], ...]
+    code_roots: tuple[str, ...]
+
+    @property
+    def seam_configs(self) -> dict[Seam, MechanismConfig]:
+        return dict(self.mechanisms)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run."""
+
+    scale: str
+    arm: str
+    seed: int
+    repeat: int
+    """0 for the cell of the study, 1 for its A/A repeat"""
+    digest: str
+    resolved: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.scale}/{self.arm}/{self.seed}" + (f" (repeat {self.repeat})" if self.repeat else "")
+
+
+def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
+    """Validate the arm's mechanisms on the scale's geometry and describe its model, built on the meta device."""
+    base = experiment.arm(arm)
+    model_config = experiment.model_config_of(base, scale)
+    configs = {seam: mechanisms.resolve(seam, getattr(base, seam), f"arms.{arm}.{seam}") for seam in Seam}
+    for seam, config in configs.items():
+        problem = config.validate_for(geometry_of(model_config))
+        if problem is not None:
+            raise ExperimentFileError(f"arms.{arm}.{seam}: {problem}")
+    model = abstract_model(model_config, configs)
+    modules = {mechanisms.module_of(config).__name__ for config in configs.values()}
+    return ArmAtScale(
+        arm=arm,
+        scale=scale,
+        base=base,
+        model=model_config,
+        mechanisms=configs,
+        length=RunLength(
+            experiment.scales[scale].budget_tokens, base.batch_tokens, experiment.scales[scale].milestones_tokens
+        ),
+        shapes={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
+        declarations=declarations(model),
+        groups=route(model, base.optimiser),
+        parameters_by_role={str(role): count for role, count in parameters_by_role(model).items()},
+        training_flops_per_token=training_flops_per_token(model_config, configs),
+        source_lists=tuple(model.routing.source_lists()),  # pyright: ignore[reportCallIssue, reportArgumentType]
+        code_roots=tuple(sorted({backbone_module(model_config).__name__, *modules, *COMMON_ROOTS})),
+    )
+
+
+def resolve_arms(experiment: Experiment) -> dict[tuple[str, str], ArmAtScale]:
+    """Every arm at every scale, by (scale, arm)."""
+    return {
+        (scale, arm): resolve_arm(experiment, arm, scale) for scale in experiment.scales for arm in experiment.arms
+    }
+
+
+def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str) -> dict[str, Any]:
+    """Every field that affects the arm's cells at any seed, as JSON types."""
+    knobs = used_fields(arm.base.optimiser, {declaration.role for declaration in arm.declarations.values()})
+    return {
+        "study": experiment.study,
+        "scale": arm.scale,
+        "model": arm.model.model_dump(mode="json"),
+        "mechanisms": {
+            str(seam): {"name": config.name, "module": type(config).__module__, **config.model_dump(mode="json")}
+            for seam, config in arm.mechanisms.items()
+        },
+        "optimiser": knobs,
+        "schedule": arm.base.schedule.model_dump(mode="json"),
+        "context_length": arm.base.context_length,
+        "batch_tokens": arm.base.batch_tokens,
+        "budget_tokens": arm.length.budget_tokens,
+        "milestones_tokens": list(arm.length.milestones_tokens),
+        "evaluation": arm.base.evaluation.model_dump(mode="json"),
+        "corpus": corpus_digest,
+        "execution": {
+            "mode": experiment.execution.mode,
+            "threads": experiment.execution.threads,
+            "micro_batch_rows": experiment.execution.micro_batch_rows,
+        },
+    }
+
+
+def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], corpus_digest: str) -> list[Cell]:
+    """All cells, seed by seed, so that pairs complete early. The digest leaves out the arm's name: what it is decides."""
+    codes = {key: code_digest(arm.code_roots) for key, arm in arms.items()}
+    baseline = experiment.contrasts[experiment.primary].baseline
+    scale_of_primary = experiment.contrast_scale(experiment.contrasts[experiment.primary])
+    found = []
+    for position, seed in enumerate(experiment.seeds.numbers):
+        for (scale, name), arm in arms.items():
+            repeats = name == baseline and scale == scale_of_primary and position < experiment.seeds.repeats
+            fields = resolved_fields(experiment, arm, corpus_digest) | {"seed": seed, "code": codes[scale, name]}
+            text = json.dumps(fields, sort_keys=True)
+            digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+            found.extend(Cell(scale, name, seed, repeat, digest, fields) for repeat in range(1 + repeats))
+    return found

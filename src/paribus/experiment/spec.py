@@ -1,0 +1,352 @@
+"""The experiment file: a strict TOML schema that reads like a methods section. Torch-free.
+
+Unknown keys, wrong types, NaN and infinity are refused. Coercions from what TOML can write: arrays to tuples, strings
+to paths. Mechanism tables are checked here for their shape only and by `paribus.mechanisms` for their contents.
+"""
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from paribus.errors import ExperimentFileError, nearest
+from paribus.model.config import ModelConfig
+from paribus.optim.config import OptimiserConfig, ScheduleConfig
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
+Positive = Annotated[int, Field(ge=1)]
+Effect = Annotated[float, Field(gt=0.0)]
+MechanismTable = dict[str, Any]
+MetricName = Literal["test.nll", "test.bits_per_byte", "validation.nll", "validation.bits_per_byte"]
+UNITS: dict[str, str] = {"nll": "nats per token", "bits_per_byte": "bits per byte"}
+SEAM_FIELDS = ("routing", "output_map", "value_map", "mask")
+"""What arms exist to change. Any other difference between two arms must be declared by the contrast."""
+
+
+AnyTable = TypeVar("AnyTable", bound=BaseModel)
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Corpus(Table):
+    """Where documents come from: a folder of Parquet files, or the documentation installed on this machine."""
+
+    name: Literal["local-docs"] | None = None
+    """"local-docs" (the default) needs no download"""
+    path: Annotated[Path, Field(strict=False)] | None = None
+    """folder of Parquet files with a column `text`; relative to the experiment file"""
+    near_duplicate_similarity: Annotated[float, Field(ge=0.5, le=1.0)] = 0.8
+    """Jaccard similarity of word shingles from which a document repeats an earlier one and is dropped"""
+    test_fraction: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.04
+    """share of documents for the verdict"""
+    validation_fraction: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.02
+    """share of documents for tuning and milestones"""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.name is not None and self.path is not None:
+            raise ValueError("give either name or path, not both")
+        return self
+
+
+class Tokenizer(Table):
+    """Byte-level BPE trained on the train split."""
+
+    vocabulary_size: Annotated[int, Field(ge=257)] = 2048
+    """256 bytes, one special token, and the merges"""
+
+
+class ModelFields(Table):
+    """Fields of the backbone that every scale shares; see `paribus.model.config.ModelConfig`."""
+
+    backbone: Literal["prenorm"] = "prenorm"
+    head_width: Annotated[int, Field(ge=2, multiple_of=2)] = 32
+    rotary_base: Annotated[float, Field(gt=1.0)] = 10_000.0
+    norm_eps: Annotated[float, Field(gt=0.0, le=1e-6)] = 1e-6
+    qk_norm: bool = True
+    embedding_std: Annotated[float, Field(gt=0.0)] = 0.02
+
+
+class Evaluation(Table):
+    """How much held-out text is scored: whole documents, in the corpus' order, until the number is reached."""
+
+    test_tokens: Positive | None = None
+    """None scores the whole test split"""
+    validation_tokens: Positive | None = None
+    probe_tokens: Positive = 8192
+    """validation tokens that the diagnostics look at"""
+
+
+class Base(Table):
+    """What all arms share unless an arm says otherwise."""
+
+    context_length: Annotated[int, Field(ge=2)]
+    """tokens of a training row"""
+    batch_tokens: Positive
+    """tokens of one optimiser update; a multiple of context_length"""
+    corpus: Corpus = Corpus()
+    tokenizer: Tokenizer = Tokenizer()
+    model: ModelFields = ModelFields()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    evaluation: Evaluation = Evaluation()
+    routing: MechanismTable | None = None
+    output_map: MechanismTable | None = None
+    value_map: MechanismTable | None = None
+    mask: MechanismTable | None = None
+
+    @model_validator(mode="after")
+    def _rows_fill_the_batch(self) -> Self:
+        if self.batch_tokens % self.context_length:
+            raise ValueError(f"batch_tokens {self.batch_tokens} is not a multiple of context_length {self.context_length}")
+        return self
+
+
+class Scale(Table):
+    """A size and a budget."""
+
+    layers: Positive
+    width: Annotated[int, Field(ge=2)]
+    mlp_width: Positive
+    budget_tokens: Positive
+    milestones_tokens: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
+    """budgets below the last at which held-out text is scored, labelled mid-schedule"""
+
+    @model_validator(mode="after")
+    def _milestones_lie_inside(self) -> Self:
+        if any(m >= self.budget_tokens for m in self.milestones_tokens):
+            raise ValueError(f"milestones_tokens must lie below budget_tokens = {self.budget_tokens}")
+        return self
+
+
+class Contrast(Table):
+    """Treatment minus baseline, and the rule that turns it into a word."""
+
+    treatment: Name
+    baseline: Name
+    primary: bool = False
+    """exactly one contrast at one scale is; the others get words only after it"""
+    metric: MetricName = "test.nll"
+    """lower is better; the verdict uses the test split, validation is for tuning"""
+    smallest_effect: Effect
+    """what matters, in the metric's unit"""
+    design_effect: Effect
+    """what power is computed for; larger than smallest_effect"""
+    scale: Name | None = None
+    """None where the file has one scale"""
+    also_differs: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """field paths other than mechanisms in which the two arms may differ, such as "optimiser.depth_read_learning_rate\""""
+
+    @model_validator(mode="after")
+    def _design_exceeds_margin(self) -> Self:
+        if self.design_effect <= self.smallest_effect:
+            raise ValueError(f"design_effect {self.design_effect} must exceed smallest_effect {self.smallest_effect}")
+        if self.treatment == self.baseline:
+            raise ValueError("treatment and baseline are the same arm")
+        return self
+
+
+class Seeds(Table):
+    """The units of replication."""
+
+    count: Positive
+    """planned pairs; before them no verdict words are printed"""
+    first: Annotated[int, Field(ge=0)] = 0
+    """seeds are first, first + 1, ..."""
+    repeats: Annotated[int, Field(ge=0)] = 0
+    """A/A: so many cells of the primary's baseline are trained a second time (kernel noise; exactly 0 in proof mode)"""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(range(self.first, self.first + self.count))
+
+
+class Execution(Table):
+    """How cells run on this machine. `mode` and `threads` belong to a cell's identity; the rest does not."""
+
+    mode: Literal["proof"] = "proof"
+    """"proof": eager, deterministic algorithms, fixed threads; the same cell twice gives identical bits"""
+    threads: Positive = 1
+    """threads of each worker"""
+    workers: Annotated[int, Field(ge=0)] = 0
+    """processes that train cells side by side; 0 takes one for each core, divided by threads"""
+    micro_batch_rows: Annotated[int, Field(ge=0)] = 0
+    """rows of one forward pass; 0 takes the whole batch"""
+    checkpoint_steps: Positive = 50
+    """updates between checkpoints"""
+
+
+class Experiment(Table):
+    """One study."""
+
+    study: Name
+    """name of the run folder, and part of every random stream; the file's name where it is not given"""
+    question: Annotated[str, Field(min_length=1)]
+    base: Base
+    scales: Annotated[dict[Name, Scale], Field(min_length=1)]
+    arms: Annotated[dict[Name, dict[str, Any]], Field(min_length=1)]
+    contrasts: Annotated[dict[Name, Contrast], Field(min_length=1)]
+    seeds: Seeds
+    execution: Execution = Execution()
+
+    def arm(self, name: str) -> Base:
+        """The base with the arm's differences."""
+        return Base.model_validate(merged(self.base.model_dump(exclude_unset=True), self.arms[name]))
+
+    def model_config_of(self, arm: Base, scale: str) -> ModelConfig:
+        size = self.scales[scale]
+        return ModelConfig(
+            **arm.model.model_dump(),
+            layers=size.layers,
+            width=size.width,
+            mlp_width=size.mlp_width,
+            vocabulary_size=arm.tokenizer.vocabulary_size,
+            context_length=arm.context_length,
+        )
+
+    def contrast_scale(self, contrast: Contrast) -> str:
+        return contrast.scale if contrast.scale is not None else next(iter(self.scales))
+
+    @property
+    def primary(self) -> str:
+        return next(name for name, contrast in self.contrasts.items() if contrast.primary)
+
+
+def merged(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `difference` laid over it. A mechanism is replaced as a whole; other tables merge by key."""
+    result = dict(base)
+    for key, value in difference.items():
+        below = result.get(key)
+        nested = isinstance(value, dict) and isinstance(below, dict) and key not in SEAM_FIELDS
+        result[key] = merged(below, value) if nested else value
+    return result
+
+
+def load(path: Path) -> Experiment:
+    """The experiment in the file at `path`. ExperimentFileError names file, key path and the nearest valid name."""
+    try:
+        content = path.read_bytes()
+        table = tomllib.loads(content.decode())
+    except FileNotFoundError:
+        raise ExperimentFileError(
+            f"{path}: no such file", expected="an experiment file (TOML)", remedy="see experiments/ for examples"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ExperimentFileError(f"{path}: not a readable TOML file", received=str(error)) from None
+    table.setdefault("study", path.stem)
+    experiment = _validated(path, table, "", Experiment)
+    for name, difference in experiment.arms.items():
+        _validated(path, merged(experiment.base.model_dump(exclude_unset=True), difference), f"arms.{name}", Base)
+    for name in experiment.scales:
+        for arm in experiment.arms:
+            try:
+                experiment.model_config_of(experiment.arm(arm), name)
+            except ValidationError as error:
+                _refuse(path, error, f"scales.{name}", ModelConfig)
+    _check_references(path, experiment)
+    return experiment
+
+
+def rule_digest(experiment: Experiment) -> str:
+    """Identity of everything that decides a verdict: contrasts and planned seeds. Changing it is recorded and shown."""
+    contrasts = {name: contrast.model_dump_json() for name, contrast in sorted(experiment.contrasts.items())}
+    text = f"{contrasts} {experiment.seeds.count} {experiment.seeds.first}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _validated(path: Path, table: dict[str, Any], prefix: str, kind: type[AnyTable]) -> AnyTable:
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        _refuse(path, error, prefix, kind)
+
+
+def _refuse(path: Path, error: ValidationError, prefix: str, kind: type[BaseModel]) -> NoReturn:
+    """Turn the first of pydantic's findings into one error that names file, key path, and what would be valid."""
+    found = error.errors(include_url=False)
+    # A misspelt key also leaves the right one missing; the misspelling is the one to name.
+    first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
+    keys = [str(part) for part in first["loc"]]
+    where = ".".join([prefix, *keys] if prefix else keys)
+    more = error.error_count() - 1
+    more_text = f" (and {more} more)" if more else ""
+    if first["type"] == "extra_forbidden":
+        valid = _valid_keys(kind, keys[:-1])
+        raise ExperimentFileError(
+            f"{path}: {where}: unknown key{more_text}",
+            expected=", ".join(sorted(valid)),
+            received=f"'{keys[-1]}'",
+            remedy=nearest(keys[-1], valid),
+        ) from None
+    message = first["msg"].removeprefix("Value error, ")
+    received = "" if first["type"] in ("missing", "value_error") else repr(first["input"])
+    raise ExperimentFileError(f"{path}: {where}: {message}{more_text}", received=received) from None
+
+
+def _valid_keys(kind: type[BaseModel], keys: list[str]) -> list[str]:
+    """Field names of the table at the key path below `kind`."""
+    current: Any = kind
+    for key in keys:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = _table_type(current.model_fields[key].annotation) if key in current.model_fields else None
+        # A name inside a dict of tables (scales, contrasts) leads to the same type of table.
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _table_type(annotation: Any) -> Any:
+    """The table inside an annotation such as Annotated[dict[Name, Scale], ...] or Corpus | None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_table_type(argument) for argument in get_args(annotation))
+    return next((table for table in found if table is not None), None)
+
+
+def _check_references(path: Path, experiment: Experiment) -> None:
+    for name, difference in experiment.arms.items():
+        for shared in {"corpus", "tokenizer"} & difference.keys():
+            raise ExperimentFileError(
+                f"{path}: arms.{name}.{shared}: an arm cannot have its own",
+                expected=f"[base] {shared}, shared by all arms",
+                remedy="a comparison across corpora is two studies",
+            )
+    for name, contrast in experiment.contrasts.items():
+        for side in ("treatment", "baseline"):
+            arm = getattr(contrast, side)
+            if arm not in experiment.arms:
+                raise ExperimentFileError(
+                    f"{path}: contrasts.{name}.{side}: no such arm",
+                    expected=", ".join(experiment.arms),
+                    received=f"'{arm}'",
+                    remedy=nearest(arm, experiment.arms),
+                )
+        if contrast.scale is None and len(experiment.scales) > 1:
+            raise ExperimentFileError(
+                f"{path}: contrasts.{name}.scale: missing",
+                expected="one of " + ", ".join(experiment.scales),
+                remedy="a contrast is decided at one scale: name it",
+            )
+        if contrast.scale is not None and contrast.scale not in experiment.scales:
+            raise ExperimentFileError(
+                f"{path}: contrasts.{name}.scale: no such scale",
+                expected=", ".join(experiment.scales),
+                received=f"'{contrast.scale}'",
+                remedy=nearest(contrast.scale, experiment.scales),
+            )
+    primaries = [name for name, contrast in experiment.contrasts.items() if contrast.primary]
+    if len(primaries) != 1:
+        raise ExperimentFileError(
+            f"{path}: contrasts: exactly one must be primary",
+            expected="primary = true in one contrast",
+            received=", ".join(primaries) or "none",
+            remedy="decide before the run which contrast the study is about",
+        )
+    if experiment.seeds.repeats > experiment.seeds.count:
+        raise ExperimentFileError(
+            f"{path}: seeds.repeats: more repeats than seeds",
+            expected=f"0 to {experiment.seeds.count}",
+            received=str(experiment.seeds.repeats),
+        )

@@ -1,0 +1,87 @@
+"""The registry: every module of this folder, and every entry point of the group "paribus.mechanisms"."""
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any
+
+from pydantic import ValidationError
+
+from paribus.errors import ExperimentFileError, nearest
+from paribus.mechanisms.contract import Diagnostic, Law, MechanismConfig, Seam
+
+IDENTITY = {Seam.ROUTING: "serial", Seam.OUTPUT_MAP: "standard", Seam.VALUE_MAP: "own", Seam.MASK: "causal"}
+NOT_MECHANISMS = ("contract", "laws")
+
+
+@cache
+def modules() -> tuple[ModuleType, ...]:
+    """Every module that declares mechanisms, in-tree first, by name."""
+    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in NOT_MECHANISMS)
+    in_tree = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    outside = [point.load() for point in sorted(entry_points(group="paribus.mechanisms"), key=lambda point: point.name)]
+    return tuple(in_tree + outside)
+
+
+@cache
+def mechanisms(seam: Seam) -> dict[str, type[MechanismConfig]]:
+    """Mechanisms of one seam by name. Two with one name are refused."""
+    found: dict[str, type[MechanismConfig]] = {}
+    for module in modules():
+        for value in vars(module).values():
+            is_config = isinstance(value, type) and issubclass(value, MechanismConfig) and "name" in vars(value)
+            if not is_config or value.__module__ != module.__name__ or value.seam is not seam:
+                continue
+            if value.name in found:
+                raise ExperimentFileError(
+                    f"two mechanisms are called '{value.name}' at the seam '{seam}'",
+                    received=f"{found[value.name].__module__} and {value.__module__}",
+                    remedy="rename one of them",
+                )
+            found[value.name] = value
+    return found
+
+
+def resolve(seam: Seam, table: dict[str, Any] | None, where: str) -> MechanismConfig:
+    """The validated configuration of `table` ({"name": ..., key = value}); None is the seam's identity.
+
+    `where` is the key path that an error names.
+    """
+    known = mechanisms(seam)
+    if table is None:
+        return known[IDENTITY[seam]]()
+    fields = dict(table)
+    name = fields.pop("name", None)
+    if not isinstance(name, str) or name not in known:
+        raise ExperimentFileError(
+            f"{where}.name: unknown mechanism",
+            expected=", ".join(f"'{n}'" for n in sorted(known)),
+            received=repr(name),
+            remedy=nearest(str(name), known),
+        )
+    try:
+        return known[name].model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        unknown = first["type"] == "extra_forbidden"
+        raise ExperimentFileError(
+            f"{where}.{key}: {'unknown key' if unknown else first['msg']}",
+            received=repr(first["input"]),
+            remedy=nearest(key, known[name].model_fields) if unknown else "",
+        ) from None
+
+
+def module_of(config: MechanismConfig) -> ModuleType:
+    """The module that declares this mechanism."""
+    return importlib.import_module(type(config).__module__)
+
+
+def laws_of(module: ModuleType) -> tuple[Law, ...]:
+    return tuple(getattr(module, "LAWS", ()))
+
+
+def diagnostics_of(module: ModuleType) -> tuple[Diagnostic, ...]:
+    return tuple(getattr(module, "DIAGNOSTICS", ()))

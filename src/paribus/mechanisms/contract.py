@@ -1,0 +1,198 @@
+"""The seams through which a mechanism enters a backbone, and what a mechanism file declares about itself.
+
+A backbone calls four seams. Each has an identity in `standard.py` that costs nothing, and all compose freely:
+
+    ValueMap       what attention aggregates, from the token's own value
+    AttentionMask  which earlier positions may be attended to, beyond causality
+    OutputMap      after the attention mix, before heads merge and the output projection
+    DepthRouting   what a sublayer reads, and where its result goes
+
+A mechanism file holds: pure functions, a frozen `MechanismConfig`, thin modules whose parameters declare their role,
+`DIAGNOSTICS`, and `LAWS`. The folder (plus the entry points of group "paribus.mechanisms") is the registry.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from paribus.shapes import AllowedPairs, Documents, Heads, Stream, Tokens
+
+
+class Site(StrEnum):
+    """Where a depth read happens."""
+
+    ATTENTION = "attention"
+    MLP = "mlp"
+    OUTPUT = "output"
+
+
+class Seam(StrEnum):
+    """The key under which an arm names its mechanism."""
+
+    VALUE_MAP = "value_map"
+    MASK = "mask"
+    OUTPUT_MAP = "output_map"
+    ROUTING = "routing"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a mechanism may know about the backbone it enters."""
+
+    layers: int
+    width: int
+    heads: int
+    head_width: int
+    context_length: int
+    norm_eps: float
+    """added to the mean square inside every RMS normalisation of the stream and of depth keys"""
+
+    @property
+    def sublayers(self) -> int:
+        return 2 * self.layers
+
+
+class Tap(Protocol):
+    """Receives tensors by site and layer while a model runs. Absent (None) the graph is the same."""
+
+    def __call__(self, site: str, layer: int, **tensors: Tensor) -> None: ...
+
+
+class Reads(NamedTuple):
+    """Inputs of the query, key and value projections: one tensor thrice when they share it."""
+
+    q: Stream
+    k: Stream
+    v: Stream
+
+    @classmethod
+    def shared(cls, h: Stream) -> "Reads":
+        return cls(h, h, h)
+
+    @property
+    def only(self) -> Stream:
+        """The one input of a sublayer that has a single role (MLP, output)."""
+        assert self.q is self.k is self.v, "this site reads one tensor"
+        return self.q
+
+
+class DepthRouting(Protocol):
+    """The residual path. `memory` is the mechanism's own immutable value, passed along by the backbone.
+
+    Stream, block sums and depth sources are float32 in every arm and every mode.
+    """
+
+    def open(self, x0: Stream) -> Any: ...
+    def read(self, memory: Any, layer: int, site: Site, tap: Tap | None) -> Reads: ...
+    def write(self, memory: Any, delta: Stream, layer: int, site: Site) -> Any: ...
+    def close(self, memory: Any, tap: Tap | None) -> Stream: ...
+    def source_lists(self) -> list[dict[str, Any]]:
+        """Every read in order: {"layer", "site", "sources": names of its sources, oldest first}. Goes on record."""
+        ...
+
+
+class OutputMap(Protocol):
+    """(y, v) -> z, all [batch time head head_width]; v is the aggregated value of the query head's own group."""
+
+    def __call__(self, y: Heads, v: Heads, /) -> Heads: ...
+
+
+class ValueMap(Protocol):
+    """(own value, value of the first layer, token ids) -> the value that attention aggregates."""
+
+    def __call__(self, own: Heads, first: Heads, tokens: Tokens, /) -> Heads: ...
+
+
+class AttentionMask(Protocol):
+    """(document index of each token) -> pairs (query, key) that may attend, or None for plain causal attention."""
+
+    def __call__(self, document: Documents, /) -> AllowedPairs | None: ...
+
+
+class MechanismConfig(BaseModel):
+    """Base of every mechanism's configuration: frozen, strict, unknown keys refused.
+
+    `build(geometry, layer)` returns the module for one layer (value_map, mask, output_map) or, for routing, the module
+    for the whole model (layer is -1).
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: ClassVar[str]
+    """what an experiment file calls it"""
+    seam: ClassVar[Seam]
+
+    def build(self, geometry: Geometry, layer: int) -> nn.Module:
+        raise NotImplementedError
+
+    def validate_for(self, geometry: Geometry) -> str | None:
+        """What is wrong with this configuration on this geometry, with the valid range; None when nothing is."""
+        del geometry
+        return None
+
+    def dead_parameters(self, geometry: Geometry) -> tuple[str, ...]:
+        """Parameters (names inside the seam) whose gradient is zero by construction."""
+        del geometry
+        return ()
+
+    def flops_per_token(self, geometry: Geometry) -> float:
+        """Closed-form forward FLOPs per token that the mechanism adds."""
+        del geometry
+        return 0.0
+
+
+class Bench(Protocol):
+    """A small backbone on which laws are shown. Arms are given as {seam: mechanism table}, as in an experiment file."""
+
+    def model(self, arm: Mapping[str, Mapping[str, Any]], *, double: bool = False, norm_eps: float | None = None) -> Any:
+        """A model of the arm from the bench's named streams (equal across arms), float32 or float64."""
+        ...
+
+    def disturb(self, model: Any, pattern: str, std: float = 0.1) -> None:
+        """Add named noise of `std` to every parameter whose qualified name contains `pattern` (at least one)."""
+        ...
+
+    def logits(self, model: Any, *, tap: Tap | None = None) -> Tensor:
+        """[batch time vocab] on the bench's tokens."""
+        ...
+
+    def loss_and_gradients(self, model: Any) -> dict[str, Tensor]:
+        """{"loss": scalar, qualified parameter name: gradient}."""
+        ...
+
+
+@dataclass(frozen=True)
+class Law:
+    """An exact statement about a mechanism, as data. A law is shown when `measure(bench, False) <= bound`
+    and proven able to fail when `measure(bench, True) > bound`."""
+
+    claim: str
+    measure: Callable[[Bench, bool], float]
+    """discrepancy; True applies the perturbation that must break the law"""
+    perturbation: str
+    bound: float
+    """0.0 means bit for bit"""
+    why: str
+    """where the bound comes from"""
+    backbones: Sequence[str] = ("prenorm",)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A number read by taps at one site, on every arm of the study that has the site."""
+
+    name: str
+    title: str
+    sentence: str
+    """what it means and what it is evidence of"""
+    unit: str
+    sites: tuple[str, ...]
+    """the tap sites it needs, all at one layer"""
+    observe: Callable[[Mapping[str, Tensor], Tensor], Mapping[str, float]]
+    """({"site/name": tensor tapped at one layer}, [batch time] weight of each position) -> {group: weighted mean}"""
+    correctness_only: bool = False
+    """True for a tautology of the mechanism: a check, never evidence"""

@@ -1,0 +1,43 @@
+"""What a backbone is made of, in numbers. Torch-free, so that planning and reporting can read it."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class ModelConfig(BaseModel):
+    """The constant of a study: everything about the network that no mechanism changes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    backbone: Literal["prenorm"] = "prenorm"
+    """the file of `paribus.model` that holds it"""
+    layers: Annotated[int, Field(ge=1)]
+    """Transformer layers; each is an attention and an MLP sublayer"""
+    width: Annotated[int, Field(ge=2)]
+    """features of the stream"""
+    head_width: Annotated[int, Field(ge=2, multiple_of=2)]
+    """features of one head; width / head_width heads"""
+    mlp_width: Annotated[int, Field(ge=1)]
+    """hidden features of the SwiGLU"""
+    vocabulary_size: Annotated[int, Field(ge=2)]
+    context_length: Annotated[int, Field(ge=2)]
+    """tokens of a training row"""
+    rotary_base: Annotated[float, Field(gt=1.0)] = 10_000.0
+    """base of the rotary frequencies (Su et al. 2104.09864)"""
+    norm_eps: Annotated[float, Field(gt=0.0, le=1e-6)] = 1e-6
+    """added to the mean square in every RMS norm; larger values would break step-0 parity of depth routings"""
+    qk_norm: bool = True
+    """RMS-normalise queries and keys per head, without gain"""
+    embedding_std: Annotated[float, Field(gt=0.0)] = 0.02
+    """standard deviation of the tied embedding's initial rows"""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.head_width:
+            raise ValueError(f"width {self.width} is not a multiple of head_width {self.head_width}")
+        return self
+
+    @property
+    def heads(self) -> int:
+        return self.width // self.head_width

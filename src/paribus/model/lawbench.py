@@ -1,0 +1,73 @@
+"""The bench on which laws are shown: a small model of a backbone, named noise for values, fixed random tokens.
+
+Output projections are non-zero from the start, so that a law about a mechanism is a law about a model that it moves.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus.errors import GateError
+from paribus.mechanisms import resolve
+from paribus.mechanisms.contract import Seam, Tap
+from paribus.model.build import build_model
+from paribus.model.config import ModelConfig
+from paribus.model.prenorm import Prenorm
+from paribus.seeds import generator, unit_noise
+
+BATCH, TIME, VOCABULARY = 2, 12, 31
+
+
+class LawBench:
+    """See `paribus.mechanisms.contract.Bench`. Four layers, so that three blocks leave a remainder."""
+
+    def __init__(self, backbone: str = "prenorm", layers: int = 4) -> None:
+        self.config = ModelConfig.model_validate(
+            {
+                "backbone": backbone,
+                "layers": layers,
+                "width": 16,
+                "head_width": 8,
+                "mlp_width": 24,
+                "vocabulary_size": VOCABULARY,
+                "context_length": TIME,
+            }
+        )
+        draw = generator("lawbench", "tokens")
+        self.tokens = torch.from_numpy(draw.integers(1, VOCABULARY, (BATCH, TIME)))
+        self.targets = torch.from_numpy(draw.integers(1, VOCABULARY, (BATCH, TIME)))
+        # Row 0 holds two documents, the second starting at position 5; row 1 holds one.
+        self.document = torch.tensor([[0] * 5 + [1] * (TIME - 5), [0] * TIME])
+
+    def model(
+        self, arm: Mapping[str, Mapping[str, Any]], *, double: bool = False, norm_eps: float | None = None
+    ) -> Prenorm:
+        config = self.config if norm_eps is None else self.config.model_copy(update={"norm_eps": norm_eps})
+        mechanisms = {seam: resolve(seam, dict(arm[seam]) if seam in arm else None, str(seam)) for seam in Seam}
+        return build_model(config, mechanisms, ("lawbench",), torch.float64 if double else torch.float32)
+
+    def disturb(self, model: Prenorm, pattern: str, std: float = 0.1) -> None:
+        names = [name for name, _ in model.named_parameters() if pattern in name and "routing" in name]
+        if not names:
+            raise GateError(f"no routing parameter is called '{pattern}'", remedy="name one of the mechanism's parameters")
+        with torch.no_grad():
+            for name in names:
+                parameter = model.get_parameter(name)
+                noise = torch.from_numpy(unit_noise(tuple(parameter.shape), "lawbench", "disturb", name))
+                parameter.add_(noise.to(parameter.dtype), alpha=std)
+
+    def logits(self, model: Prenorm, *, tap: Tap | None = None) -> Tensor:
+        return model(self.tokens, self.document, tap)
+
+    def loss_and_gradients(self, model: Prenorm) -> dict[str, Tensor]:
+        model.zero_grad(set_to_none=True)
+        loss = functional.cross_entropy(self.logits(model).flatten(0, 1), self.targets.flatten())
+        loss.backward()
+        gradients = {
+            name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for name, parameter in model.named_parameters()
+        }
+        return {"loss": loss.detach(), **gradients}

@@ -1,0 +1,147 @@
+"""What a report is made of: plain frozen records, assembled by `paribus.study` from the run folder's rows.
+
+Nothing here is computed by the page: a figure or a table only shows these records. Losses are nats per token.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paribus.stats.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """One seed of one contrast: a point of the paired-difference figure."""
+
+    contrast: str
+    """the verdict's name"""
+    scale: str
+    seed: int
+    difference: float | None
+    """treatment minus baseline, unit of the verdict's metric; None where a cell of the pair diverged"""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Training loss of one cell, raw: one value per optimiser update."""
+
+    scale: str
+    arm: str
+    seed: int
+    tokens: tuple[int, ...]
+    loss_nats_per_token: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Likelihood of one split under one cell at one token budget; `mid_schedule` while the learning rate still runs."""
+
+    scale: str
+    arm: str
+    seed: int
+    tokens_seen: int
+    split: str
+    nats_per_token: float
+    bits_per_byte: float
+    mid_schedule: bool
+
+
+@dataclass(frozen=True)
+class DiagnosticValue:
+    """One number that a tap read: `group` is what it was read for (a role, a pair of roles, a depth source)."""
+
+    diagnostic: str
+    unit: str
+    scale: str
+    arm: str
+    seed: int
+    layer: int
+    site: str
+    group: str
+    value: float
+
+
+@dataclass(frozen=True)
+class DiagnosticText:
+    """What a diagnostic is, for the caption: one sentence, and whether it is only a correctness check."""
+
+    diagnostic: str
+    title: str
+    sentence: str
+    correctness_only: bool
+
+
+@dataclass(frozen=True)
+class HeldEqual:
+    """One thing that the arms of the study share, and how that was proven."""
+
+    what: str
+    proof: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """One training run as the seeds table shows it."""
+
+    scale: str
+    arm: str
+    seed: int
+    state: str
+    """complete, missing, stale, running, diverged or failed"""
+    digest: str
+    test_nats_per_token: float | None
+    test_bits_per_byte: float | None
+    validation_nats_per_token: float | None
+    final_training_loss_nats_per_token: float | None
+    train_seconds: float | None
+    tokens_per_second: float | None
+    code_version: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """One time that somebody saw the study's state of evidence (a line of the append-only ledger)."""
+
+    time: str
+    command: str
+    pairs: Mapping[str, int]
+    """complete pairs per contrast"""
+    words: Mapping[str, str]
+    """verdict word shown per contrast; empty where none was due"""
+    rule_digest: str
+
+
+@dataclass(frozen=True)
+class ArmParameters:
+    """Trainable parameters of an arm at a scale, by role."""
+
+    scale: str
+    arm: str
+    by_role: Mapping[str, int]
+    total: int
+    flops_per_token: float
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """Everything `paribus.report.page.render` needs for one study."""
+
+    study: str
+    question: str
+    verdicts: tuple[Verdict, ...]
+    curves: tuple[Curve, ...]
+    measurements: tuple[Measurement, ...]
+    diagnostics: tuple[DiagnosticValue, ...]
+    diagnostic_texts: tuple[DiagnosticText, ...]
+    held_equal: tuple[HeldEqual, ...]
+    parameters: tuple[ArmParameters, ...]
+    cells: tuple[CellRow, ...]
+    looks: tuple[Look, ...]
+    environment: Mapping[str, str]
+    corpus: Mapping[str, str]
+    caveats: tuple[str, ...]
+    """what could still be wrong: stale code, mixed versions, untuned rates, failed cells, changed rule"""
+    repeat_command: str
+    pairs: tuple[PairRow, ...] = ()
+    """per-seed differences of the contrasts; those of a waiting contrast are never shown"""

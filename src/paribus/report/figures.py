@@ -1,0 +1,158 @@
+"""Which figures a study's page shows, each with the caption that says what it may and may not be read as."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paribus.report.content import DiagnosticText, ReportContent
+from paribus.report.curves import BLOCKS, WINDOW, loss_curves_svg, milestones_svg
+from paribus.report.depth import diagnostic_svgs, largest
+from paribus.report.differences import paired_differences_svg
+from paribus.report.evidence import Shown
+from paribus.report.numbers import declared, percent, significant
+
+_WITHHELD = "Differences between arms are left out until the planned seeds are complete."
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """An SVG that carries its own text alternative, a heading (empty: none), and its caption."""
+
+    heading: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class DiagnosticBlock:
+    """One diagnostic on the page: figures, or a note in their place."""
+
+    title: str
+    sentence: str
+    note: str
+    figures: tuple[PageFigure, ...]
+
+
+def arms_of(content: ReportContent, scale: str) -> list[str]:
+    """The arms of a scale in the order the study declares them: parameters first, then whatever else names one."""
+    named = [entry.arm for entry in content.parameters if entry.scale == scale]
+    named += [entry.arm for entry in content.cells if entry.scale == scale]
+    named += [entry.arm for entry in content.curves if entry.scale == scale]
+    named += [entry.arm for entry in content.measurements if entry.scale == scale]
+    return list(dict.fromkeys(named))
+
+
+def scales_of(content: ReportContent) -> list[str]:
+    """The scales of the study in the order it declares them."""
+    named = [entry.scale for entry in (*content.parameters, *content.cells, *content.curves, *content.measurements)]
+    return list(dict.fromkeys([*named, *(value.scale for value in content.diagnostics)]))
+
+
+def baseline_of(rows: Sequence[Shown], scale: str, arms: Sequence[str]) -> str:
+    """The arm that others are drawn against: the primary's baseline, else the first contrast's, else the first arm."""
+    here = sorted((row for row in rows if row.scale == scale), key=lambda row: not row.primary)
+    return next((row.baseline for row in here if row.baseline in arms), arms[0] if arms else "")
+
+
+def may_compare(rows: Sequence[Shown], scale: str) -> bool:
+    """Whether differences at a scale may be drawn: no contrast of it waits (or of the study, where it has none)."""
+    here = [row for row in rows if row.scale == scale] or list(rows)
+    return not any(row.waiting for row in here)
+
+
+def differences_figure(rows: Sequence[Shown]) -> PageFigure:
+    """The paired differences of every contrast."""
+    drawn = [row for row in rows if not row.waiting]
+    margins = ", ".join(dict.fromkeys(f"±{declared(row.smallest_effect)} {row.unit}" for row in rows))
+    parts = []
+    if drawn:
+        parts.append("Each dot is one seed: the two arms shared initial weights and batches.")
+        levels = list(dict.fromkeys(percent(row.interval_confidence) for row in drawn if row.interval is not None))
+        level = levels[0] + " t interval" if len(levels) == 1 else "t interval at the level written beside it"
+        parts.append(f"Diamond and bar: their mean and its {level}." if levels else "Diamond: their mean.")
+    if any(row.treatment_diverged or row.baseline_diverged for row in drawn):
+        parts.append("Cross at the edge: pairs lost to divergence, on the side they count for.")
+    if len(drawn) < len(rows):
+        parts.append("Nothing about a difference is shown before the planned seeds or a declared look.")
+    if rows:
+        parts.append(f"Grey band: the smallest effect that matters, {margins}, declared before the run.")
+    return PageFigure("", " ".join(parts), paired_differences_svg(rows, "figure-differences"))
+
+
+def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigure]:
+    """Loss curves, one figure a scale."""
+    figures = []
+    for number, scale in enumerate(scales_of(content)):
+        curves = [curve for curve in content.curves if curve.scale == scale and curve.tokens]
+        if not curves:
+            continue
+        arms = arms_of(content, scale)
+        curves.sort(key=lambda curve: (arms.index(curve.arm), curve.seed))
+        compare = may_compare(rows, scale)
+        svg = loss_curves_svg(curves, baseline_of(rows, scale, arms), f"figure-loss-{number}", differences=compare)
+        updates = max(len(curve.tokens) for curve in curves)
+        block = -(-updates // BLOCKS)
+        caption = (
+            f"Thin lines: seeds, each point the mean of {block} update{'s' if block > 1 else ''}. Thick lines: the "
+            f"mean over seeds, smoothed (in this figure only) by a moving average over {block * WINDOW} updates. "
+            "The axis leaves out the first fall from the logarithm of the vocabulary; a cross marks a run that stops "
+            "early. "
+        )
+        caption += "Differences are smoothed the same way." if compare else _WITHHELD
+        figures.append(PageFigure(f"Scale {scale}", caption, svg))
+    return figures
+
+
+def milestone_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigure]:
+    """Test loss at each milestone, one figure a scale."""
+    figures = []
+    for number, scale in enumerate(scales_of(content)):
+        here = [m for m in content.measurements if m.scale == scale and m.split == "test"]
+        if not here:
+            continue
+        arms = arms_of(content, scale)
+        here.sort(key=lambda m: (arms.index(m.arm), m.seed, m.tokens_seen))
+        compare = may_compare(rows, scale)
+        lost = [(cell.arm, cell.seed) for cell in content.cells if (cell.scale, cell.state) == (scale, "diverged")]
+        stem = f"figure-milestones-{number}"
+        svg = milestones_svg(here, baseline_of(rows, scale, arms), stem, lost=lost, differences=compare)
+        caption = (
+            "Dots: seeds; larger markers: their mean, filled once the schedule is complete, hollow mid-schedule; no "
+            "mean is drawn over the seeds that are left when one diverged or is not there yet. "
+            "Mid-schedule values are not what a run of that length would reach, and carry no verdict. "
+        )
+        figures.append(PageFigure(f"Scale {scale}", caption + ("" if compare else _WITHHELD), svg))
+    return figures
+
+
+def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[DiagnosticBlock]:
+    """Every diagnostic that has a text or a value; one that only checks correctness is a sentence, not a figure."""
+    texts = {text.diagnostic: text for text in content.diagnostic_texts}
+    names = list(dict.fromkeys([*texts, *(value.diagnostic for value in content.diagnostics)]))
+    blocks = []
+    for number, name in enumerate(names):
+        text = texts.get(name, DiagnosticText(name, name, "", False))
+        values = [value for value in content.diagnostics if value.diagnostic == name]
+        note, figures = "", []
+        if not values:
+            note = "Not measured in this study."
+        elif text.correctness_only:
+            worst = significant(largest(values))
+            note = (
+                f"A correctness check, true by construction and no evidence for anything: largest absolute value "
+                f"{worst} {values[0].unit} in {len(values)} readings."
+            )
+        else:
+            for place, scale in enumerate(scales_of(content)):
+                here = [value for value in values if value.scale == scale]
+                arms = arms_of(content, scale)
+                stem = f"figure-diagnostic-{number}-{place}"
+                drawn = diagnostic_svgs(here, arms, baseline_of(rows, scale, arms), stem) if here else []
+                figures += [PageFigure(f"Scale {scale}", f"{caption} Descriptive only.", svg) for svg, caption in drawn]
+        blocks.append(DiagnosticBlock(text.title, text.sentence, note, tuple(figures)))
+    return blocks
+
+
+def readme_figure(rows: Sequence[Shown], limit: int = 4) -> str:
+    """The paired differences as a file of its own, legible on white and on dark: the primary first, `limit` rows."""
+    ordered = sorted(rows, key=lambda row: not row.primary)[:limit]
+    return paired_differences_svg(ordered, "paired-differences", standalone=True)

@@ -1,0 +1,99 @@
+"""Writing so that a kill at any moment leaves the old file or the new one, never half of one."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import StorageError, StudyFolderError
+
+
+@contextmanager
+def explaining_storage(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal into one error that names the place and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"could not write {path}",
+            received=f"{error.strerror or error}",
+            remedy="free space or permissions there and run the same command again: finished cells and checkpoints are kept",
+        ) from error
+
+
+def flush_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_flushed(path: Path, content: bytes) -> None:
+    """Write and fsync; for files inside a folder that is renamed into place as a whole."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Written aside, fsynced, renamed over `path`, the folder fsynced."""
+    with explaining_storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            write_flushed(aside, content)
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+        flush_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A durable JSON file with sorted keys; NaN and infinity are refused by the encoder."""
+    write_durably(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. StudyFolderError where it is not one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StudyFolderError(
+            f"{path} is not readable",
+            expected="a JSON file written by paribus",
+            received=str(error),
+            remedy="restore it, or delete the folder that holds it and run again",
+        ) from error
+
+
+def json_line(value: Any) -> bytes:
+    """One line of a .jsonl file."""
+    return json.dumps(value, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def append_line(path: Path, value: Any) -> None:
+    """Append one JSON line in a single write."""
+    with explaining_storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(json_line(value))
+
+
+def read_lines(path: Path) -> list[Any]:
+    """All complete lines. A torn last line, left by a kill, is not a line."""
+    if not path.exists():
+        return []
+    complete, _, _ = path.read_bytes().rpartition(b"\n")
+    try:
+        return [json.loads(line) for line in complete.splitlines()]
+    except ValueError as error:
+        raise StudyFolderError(
+            f"{path} holds a line that is not JSON",
+            received=str(error),
+            remedy="delete the folder that holds it and run again; other cells are kept",
+        ) from error

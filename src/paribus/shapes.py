@@ -1,0 +1,30 @@
+"""The axis legend. One name per kind of tensor; the string is the order of its axes.
+
+batch        sequences in the (micro-)batch
+time         positions in a sequence
+head         attention heads
+head_width   width of one head
+width        width of the stream
+source       depth sources that a read mixes, oldest first
+query        pseudo-queries of one depth read
+vocab        token ids
+"""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Tokens = Int[Tensor, "batch time"]
+Documents = Int[Tensor, "batch time"]
+TokenWeights = Float[Tensor, "batch time"]
+TokenLosses = Float[Tensor, "batch time"]
+Stream = Float[Tensor, "batch time width"]
+Heads = Float[Tensor, "batch time head head_width"]
+PerHead = Float[Tensor, "batch time head"]
+Logits = Float[Tensor, "batch time vocab"]
+AllowedPairs = Bool[Tensor, "batch time time"]
+Vector = Float[Tensor, " width"]
+Queries = Float[Tensor, "query width"]
+Mixes = Float[Tensor, "query batch time width"]
+DepthWeights = Float[Tensor, "query batch time source"]
+InverseRms = Float[Tensor, "batch time 1"]
+Matrices = Float[Tensor, "matrix row column"]

@@ -1,0 +1,87 @@
+"""Training as a generator of events. It knows batches and updates; what happens at an event is the caller's business."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paribus.data.order import Order
+from paribus.errors import DivergenceError
+from paribus.optim.config import ScheduleConfig
+from paribus.optim.schedule import multiplier
+from paribus.train.state import TrainState
+from paribus.train.step import update
+
+
+@dataclass(frozen=True)
+class StepFinished:
+    """`step` updates are finished. Raw values; nothing is smoothed."""
+
+    step: int
+    tokens_seen: int
+    loss_nats_per_token: float
+    learning_rate_multiplier: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class MilestoneReached:
+    """The first step with at least `budget_tokens`; `final` at the end of the schedule."""
+
+    step: int
+    tokens_seen: int
+    budget_tokens: int
+    final: bool
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """How long a cell trains, and where it is measured. Budgets in tokens; a step is one optimiser update."""
+
+    budget_tokens: int
+    batch_tokens: int
+    milestones_tokens: tuple[int, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.budget_tokens / self.batch_tokens)
+
+    def milestones(self) -> dict[int, int]:
+        """Budget by step, in order; the last is the end of the run."""
+        budgets = sorted({*self.milestones_tokens, self.budget_tokens})
+        return {math.ceil(budget / self.batch_tokens): budget for budget in budgets}
+
+
+def train(
+    state: TrainState, order: Order, length: RunLength, schedule: ScheduleConfig, micro_batch_rows: int
+) -> Iterator[StepFinished | MilestoneReached]:
+    """Continue `state` to the end of the run. After a step's event follows its milestone's, if it has one.
+
+    A state that stands at a milestone reports it first: it may have been saved before it was measured.
+    Raises DivergenceError when the loss is not finite; the state then holds the diverged update.
+    """
+    milestones = length.milestones()
+
+    def milestone() -> Iterator[MilestoneReached]:
+        if state.step in milestones:
+            final = state.step == length.steps
+            yield MilestoneReached(state.step, state.step * length.batch_tokens, milestones[state.step], final)
+
+    yield from milestone()
+    while state.step < length.steps:
+        started = time.perf_counter()
+        factor = multiplier(state.step, length.steps, schedule)
+        loss, digest = update(
+            state.model, state.optimisers, order.batch(state.step), state.step, factor, micro_batch_rows
+        )
+        state.digest = state.digest + digest.cpu()
+        state.step += 1
+        value = float(loss)
+        tokens = state.step * length.batch_tokens
+        if not math.isfinite(value):
+            raise DivergenceError(
+                f"the training loss became {value} at step {state.step} ({tokens:,} tokens)",
+                remedy="lower the learning rates or lengthen the warm-up for every arm alike; the pair counts as a loss",
+            )
+        yield StepFinished(state.step, tokens, value, factor, time.perf_counter() - started)
+        yield from milestone()

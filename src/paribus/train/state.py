@@ -1,0 +1,61 @@
+"""Everything that the next update depends on, and its form on disk: safetensors and JSON, no pickles."""
+
+import json
+from dataclasses import dataclass
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from paribus.errors import StudyFolderError
+from paribus.optim.config import OptimiserConfig
+from paribus.optim.groups import build_optimisers, load_state_tensors, state_tensors
+
+TENSORS, META = "state.safetensors", "state.json"
+
+
+@dataclass
+class TrainState:
+    """Model, optimisers, finished updates, and the running digest of the batches consumed (int64, wrapping sum)."""
+
+    model: nn.Module
+    optimisers: list[Optimizer]
+    step: int
+    digest: Tensor
+
+    @classmethod
+    def fresh(cls, model: nn.Module, config: OptimiserConfig) -> "TrainState":
+        return cls(model, build_optimisers(model, config), 0, torch.zeros((), dtype=torch.int64))
+
+    def to_files(self) -> dict[str, bytes]:
+        """The state as file contents by file name."""
+        tensors = {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
+        tensors |= {f"optimiser/{name}": t for name, t in state_tensors(self.model, self.optimisers).items()}
+        tensors["digest"] = self.digest
+        contiguous = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+        return {TENSORS: save(contiguous), META: json.dumps({"format": 1, "step": self.step}).encode()}
+
+    def restore(self, files: dict[str, bytes]) -> None:
+        """Inverse of `to_files`, into a state built for the same arm. StudyFolderError where tensors do not match."""
+        tensors = load(files[TENSORS])
+        parameters = dict(self.model.named_parameters())
+        saved = {name.removeprefix("model/") for name in tensors if name.startswith("model/")}
+        if saved != set(parameters):
+            raise StudyFolderError(
+                "a checkpoint does not hold this arm's parameters",
+                expected=f"{len(parameters)} parameters",
+                received=f"{len(saved)}; first difference: {min(saved ^ set(parameters))}",
+                remedy="delete the cell's folder to train it again",
+            )
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(tensors[f"model/{name}"])
+        optimiser = {n.removeprefix("optimiser/"): t for n, t in tensors.items() if n.startswith("optimiser/")}
+        load_state_tensors(self.model, self.optimisers, optimiser)
+        self.digest = tensors["digest"]
+        self.step = int(json.loads(files[META])["step"])
+
+    def digest_hex(self) -> str:
+        """The running batch digest as 16 hexadecimal digits."""
+        return f"{int(self.digest) & (1 << 64) - 1:016x}"

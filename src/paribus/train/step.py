@@ -1,0 +1,95 @@
+"""One optimiser update: loss over the global batch, gradients, step, and the digest of what the model consumed."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from paribus.data.order import Batch
+from paribus.optim.groups import set_multiplier
+from paribus.seeds import stream_key
+from paribus.shapes import TokenLosses
+
+_MIX_1, _MIX_2, _STRIDE = (value - (1 << 64) for value in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15))
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """A batch as tensors on the model's device. All fields [row time]; see `paribus.data.order.Batch`."""
+
+    tokens: Tensor
+    targets: Tensor
+    weight: Tensor
+    document: Tensor
+
+    @classmethod
+    def from_batch(cls, batch: Batch, device: torch.device) -> "Consumed":
+        arrays = (batch.tokens, batch.targets, batch.weight, batch.document)
+        tokens, targets, weight, document = (torch.from_numpy(array).to(device) for array in arrays)
+        return cls(tokens, targets, weight, document.long())
+
+    def rows(self, start: int, stop: int) -> "Consumed":
+        return Consumed(*(t[start:stop] for t in (self.tokens, self.targets, self.weight, self.document)))
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finaliser of splitmix64 on wrapping int64 (Steele, Lea and Flood 2014)."""
+
+    def shifted(value: Tensor, bits: int) -> Tensor:
+        return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+    x = (x ^ shifted(x, 30)) * _MIX_1
+    x = (x ^ shifted(x, 27)) * _MIX_2
+    return x ^ shifted(x, 31)
+
+
+def batch_digest(consumed: Consumed, step: int, first_row: int) -> Tensor:
+    """Sum over rows of a hash of the row's numbers keyed by (step, row): a scalar int64 on the batch's device.
+
+    A sum does not depend on how rows are spread over micro-batches or devices; the key makes two rows that trade
+    places, or two steps that do, change it. No host synchronisation.
+    """
+    time = consumed.tokens.shape[1]
+    position = torch.arange(1, time + 1, device=consumed.tokens.device) * _STRIDE
+    hashed = torch.zeros(len(consumed.tokens), dtype=torch.int64, device=consumed.tokens.device)
+    fields = (consumed.tokens, consumed.targets, consumed.weight.view(torch.int32).long(), consumed.document)
+    for salt, field in enumerate(fields):
+        hashed = _mix(hashed + salt + _mix(field + position).sum(-1))
+    row = torch.arange(first_row, first_row + len(hashed), device=hashed.device)
+    key = stream_key("batch digest", step) >> 1  # fits int64
+    return _mix(hashed + _mix(row * _STRIDE + key)).sum()
+
+
+def token_losses(model: nn.Module, consumed: Consumed) -> TokenLosses:
+    """Negative log-likelihood of each target in nats, float32 [row time]; masked positions are not zeroed."""
+    logits = model(consumed.tokens, consumed.document)
+    return functional.cross_entropy(
+        logits.float().flatten(0, 1), consumed.targets.flatten(), reduction="none"
+    ).unflatten(0, consumed.targets.shape)
+
+
+def update(
+    model: nn.Module, optimisers: list[Optimizer], batch: Batch, step: int, multiplier: float, micro_batch_rows: int
+) -> tuple[Tensor, Tensor]:
+    """Apply update number `step` (from 0). Returns (mean loss over the global batch in nats per token, batch digest).
+
+    Gradients of micro-batches add up to the gradient of the one weighted mean over the whole batch.
+    """
+    device = next(model.parameters()).device
+    whole = Consumed.from_batch(batch, device)
+    total_weight = whole.weight.sum()
+    loss_sum = torch.zeros((), dtype=torch.float32, device=device)
+    digest = torch.zeros((), dtype=torch.int64, device=device)
+    for start in range(0, len(whole.tokens), micro_batch_rows):
+        consumed = whole.rows(start, start + micro_batch_rows)
+        digest = digest + batch_digest(consumed, step, start)
+        loss = (token_losses(model, consumed) * consumed.weight).sum() / total_weight
+        loss.backward()
+        loss_sum += loss.detach()
+    set_multiplier(optimisers, multiplier)
+    for optimiser in optimisers:
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    return loss_sum, digest

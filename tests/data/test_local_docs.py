@@ -1,0 +1,139 @@
+import ast
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from paribus.data.corpus import CorpusConfig, read_corpus
+from paribus.data.local_docs import module_text, read_local_docs
+from paribus.errors import CorpusError
+
+
+def read(*packages: str) -> tuple[list[tuple[str, str]], int, dict[str, str]]:
+    raw = read_local_docs(packages, lambda *_: None)
+    return list(raw.texts), raw.skipped_files, dict(raw.versions)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An importable package whose import would end the process."""
+    folder = tmp_path / "dangerous_package"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "__init__.py").write_text('"""The package itself."""\nraise SystemExit("imported")\n')
+    (folder / "zeta.py").write_text('"""Zeta."""\n')
+    (folder / "alpha.py").write_text('"""Alpha, with a surrogate \\ud800."""\n')
+    (folder / "bare.py").write_text("x = 1\n")
+    (folder / "tests" / "test_zeta.py").write_text('"""A test."""\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder
+
+
+def test_packages_are_parsed_and_never_imported(package: Path):
+    texts, _, versions = read(package.name)
+    assert [text.split("\n")[0] for text, _ in texts] == [
+        "dangerous_package",
+        "dangerous_package.alpha",
+        "dangerous_package.zeta",
+    ]
+    assert {source for _, source in texts} == {package.name}
+    assert package.name not in sys.modules
+    assert versions == {package.name: "unknown"}
+
+
+def test_files_that_cannot_be_parsed_or_decoded_are_skipped_and_counted(package: Path):
+    (package / "broken.py").write_text('"""Docs."""\ndef (:\n')
+    (package / "latin.py").write_bytes(b'"""caf\xe9"""\n')
+    (package / "null.py").write_bytes(b'"""Docs."""\n\x00')
+    texts, skipped_files, _ = read(package.name)
+    assert len(texts) == 3
+    assert skipped_files == 3
+
+
+def test_odd_escapes_in_other_peoples_files_raise_no_warning(package: Path):
+    (package / "escapes.py").write_text('"""Matches \\d."""\n')
+    assert any("Matches" in text for text, _ in read(package.name)[0])
+
+
+def test_a_lone_surrogate_in_a_docstring_becomes_encodable_text(package: Path):
+    texts, _, _ = read(package.name)
+    assert any("surrogate ?" in text for text, _ in texts)
+    assert all(text.encode() for text, _ in texts)
+
+
+def test_document_order_does_not_depend_on_the_file_system(package: Path, monkeypatch: pytest.MonkeyPatch):
+    before = read(package.name)
+    original = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: reversed(list(original(self, pattern))))
+    assert read(package.name) == before
+    assert read("typer", "jinja2")[0] == read("jinja2", "typer")[0]
+
+
+def test_a_module_becomes_one_text_with_a_heading_per_definition():
+    source = '''
+"""The module."""
+def outer():
+    """Outer."""
+    def inner():
+        """Hidden."""
+class Thing:
+    """A thing.
+
+    First.
+        Indented more.
+    """
+    async def method(self):
+        """Does."""
+    def bare(self): ...
+try:
+    def tried():
+        """Tried."""
+except ImportError:
+    pass
+'''
+    expected: Sequence[str] = [
+        "m",
+        "The module.",
+        "m.outer\n\nOuter.",
+        "m.Thing\n\nA thing.\n\nFirst.\n    Indented more.",
+        "m.Thing.method\n\nDoes.",
+        "m.tried\n\nTried.",
+    ]
+    assert module_text("m", ast.parse(source)) == "\n\n\n".join(expected)
+
+
+def test_a_module_without_docstrings_is_no_document():
+    assert module_text("m", ast.parse("x = 1")) is None
+
+
+def test_the_standard_library_is_read_without_its_tests_and_without_site_packages():
+    texts, _, _ = read("python")
+    modules = {text.split("\n", 1)[0] for text, _ in texts}
+    assert {"json.decoder", "asyncio.tasks", "argparse"} <= modules
+    assert not {name for name in modules if "test" in name.split(".") or name.split(".")[0] in ("numpy", "idlelib")}
+
+
+def test_the_language_reference_is_read_without_importing_it():
+    sys.modules.pop("pydoc_data.topics", None)
+    texts, _, _ = read("pydoc-topics")
+    assert len(texts) > 50
+    assert any("with" in text and "statement" in text for text, _ in texts)
+    assert "pydoc_data.topics" not in sys.modules
+
+
+def test_an_absent_package_is_recorded_as_absent():
+    texts, _, versions = read("no_such_package_here")
+    assert texts == []
+    assert versions == {"no_such_package_here": "absent"}
+
+
+def test_a_dotted_name_is_refused_because_finding_it_would_import_its_parent():
+    with pytest.raises(CorpusError, match="top-level packages"):
+        read("os.path")
+
+
+def test_short_documents_are_dropped_and_counted(package: Path):
+    (package / "long.py").write_text('"""' + "Many words. " * 30 + '"""\n')
+    corpus = read_corpus(CorpusConfig(packages=(package.name,)))
+    assert len(corpus.documents) == 1
+    assert corpus.dropped.too_short == 3

@@ -1,0 +1,259 @@
+"""A study that never ran, as a report sees it: four arms, five seeds, twelve layers, drawn from named generators."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+
+from paribus.report.content import (
+    ArmParameters,
+    CellRow,
+    Curve,
+    DiagnosticText,
+    DiagnosticValue,
+    HeldEqual,
+    Look,
+    Measurement,
+    PairRow,
+    ReportContent,
+)
+from paribus.seeds import generator, unit_noise
+from paribus.stats.paired import paired_differences
+from paribus.stats.verdict import Comparison, Rule, decide
+
+ARMS = ("parent", "rd", "rd-tied", "exclusive")
+GAIN = {"parent": 0.0, "rd": -0.0121, "rd-tied": -0.0006, "exclusive": -0.0049}
+UPDATES, TOKENS_PER_UPDATE, LAYERS = 600, 32_768, 12
+PLANNED = 5
+CONTRASTS = (("separate value route", "rd", "parent"), ("tied control", "rd-tied", "parent"))
+CONTRASTS += (("exclusive attention", "exclusive", "parent"), ("rd against exclusive", "rd", "exclusive"))
+
+
+@dataclass(frozen=True)
+class Fake:
+    """What may vary: pairs that are there of the five planned, names of the arms, a cell that diverged."""
+
+    seeds: int = PLANNED
+    scale: str = "S"
+    diverged: tuple[str, int] | None = None
+
+
+def _rng(*name: str | int) -> np.random.Generator:
+    return generator("fake-study", *name)
+
+
+def final_loss(arm: str, seed: int) -> float:
+    """Test loss, nats per token: seeds move together, arms differ by their gain and a little noise."""
+    shared, own = _rng("seed", seed).normal(0, 0.02), _rng("own", arm, seed).normal(0, 0.0025)
+    return float(3.412 + shared + GAIN[arm] + own)
+
+
+def _curve(fake: Fake, arm: str, seed: int) -> Curve:
+    step = np.arange(1, UPDATES + 1)
+    batch = unit_noise((UPDATES,), "fake-study", "batch", seed)
+    own = unit_noise((UPDATES,), "fake-study", "noise", arm, seed)
+    falling = final_loss(arm, seed) - 0.05 + 6.9 * np.exp(-step / 22) + 0.9 * np.exp(-step / 240)
+    loss = falling + 0.05 * batch + 0.004 * own
+    length = 260 if fake.diverged == (arm, seed) else UPDATES
+    values = [float(x) for x in loss[:length]]
+    if fake.diverged == (arm, seed):
+        values[-1] = math.nan
+    tokens = tuple(int(s) * TOKENS_PER_UPDATE for s in step[:length])
+    return Curve(fake.scale, arm, seed, tokens, tuple(values))
+
+
+def _measured(fake: Fake, arm: str, seed: int) -> list[Measurement]:
+    rows = []
+    for share in (0.25, 0.5, 0.75, 1.0):
+        if fake.diverged == (arm, seed) and share > 0.4:
+            continue
+        nats = final_loss(arm, seed) + 0.9 * math.exp(-share * 2.5) - 0.9 * math.exp(-2.5)
+        tokens = int(share * UPDATES) * TOKENS_PER_UPDATE
+        rows += [
+            Measurement(fake.scale, arm, seed, tokens, split, nats + shift, (nats + shift) / 2.9, share < 1)
+            for split, shift in (("test", 0.0), ("validation", 0.011))
+        ]
+    return rows
+
+
+def _diagnostics(fake: Fake, seeds: range) -> list[DiagnosticValue]:
+    rows = []
+    for arm in ARMS:
+        for seed in seeds:
+            draw = _rng("diagnostic", arm, seed)
+            for layer in range(LAYERS):
+                where = (fake.scale, arm, seed, layer)
+                cosine = 0.12 + 0.5 * math.exp(-(((layer - 3) / 4) ** 2)) - (0.08 if arm == "exclusive" else 0)
+                rows.append(
+                    DiagnosticValue("cos-y-v", "cosine", *where, "attention", "", cosine + draw.normal(0, 0.02))
+                )
+                if arm == "exclusive":
+                    rows.append(DiagnosticValue("cos-z-v", "cosine", *where, "attention", "", draw.normal(0, 1e-7)))
+                if arm.startswith("rd"):
+                    for pair in ("qk / v", "qk / mlp", "v / mlp"):
+                        js = 0.02 + 0.015 * layer * (arm == "rd") + 0.004 * draw.random()
+                        rows.append(DiagnosticValue("route-js", "nats", *where, "reads", pair, js))
+                if arm != "exclusive":
+                    for site in ("qk", "v", "mlp") if arm == "rd" else ("qk",):
+                        weights = draw.dirichlet(np.exp(-np.abs(np.arange(layer + 1) - layer * 0.9) / 2) * 20 + 0.3)
+                        rows += [
+                            DiagnosticValue("route", "share", *where, site, f"source:{source}", float(weight))
+                            for source, weight in enumerate(weights)
+                        ]
+    return rows
+
+
+TEXTS = (
+    DiagnosticText(
+        "cos-y-v",
+        "How much of the attention output repeats the token's own value",
+        "Cosine of the attention mix y and the token's own value v, before any projection, averaged over heads.",
+        False,
+    ),
+    DiagnosticText("route", "Where each read looks in depth", "Softmax weight of each depth source.", False),
+    DiagnosticText(
+        "route-js", "How far the routes of two roles part", "Jensen-Shannon divergence per token, then averaged.", False
+    ),
+    DiagnosticText("cos-z-v", "What is left of the own value after projection", "Cosine of z and v.", True),
+    DiagnosticText("switch", "Projection switched off at evaluation", "Change in test loss.", False),
+)
+
+
+def _cell(fake: Fake, arm: str, seed: int, there: bool) -> CellRow:
+    digest = f"{_rng('digest', arm, seed).integers(0, 2**60):015x}"
+    if not there:
+        return CellRow(fake.scale, arm, seed, "missing", digest, None, None, None, None, None, None, "")
+    if fake.diverged == (arm, seed):
+        return CellRow(
+            fake.scale, arm, seed, "diverged", digest, None, None, None, math.nan, 1201.0, 14_050.0, "4f1c09ab77"
+        )
+    loss = final_loss(arm, seed)
+    seconds = 2790.0 + 260 * ARMS.index(arm) + 12 * seed
+    rate = UPDATES * TOKENS_PER_UPDATE / seconds
+    return CellRow(
+        fake.scale,
+        arm,
+        seed,
+        "complete",
+        digest,
+        loss,
+        loss / 2.9,
+        loss + 0.011,
+        loss - 0.03,
+        seconds,
+        rate,
+        "4f1c09ab77",
+    )
+
+
+def build(fake: Fake) -> ReportContent:
+    """The content of a fake study, its verdicts by the real rule."""
+    rule = Rule(smallest_effect=0.003, design_effect=0.010, planned_seeds=PLANNED)
+    comparisons, pairs = [], []
+    for number, (name, treatment, baseline) in enumerate(CONTRASTS):
+        values = [
+            {s: None if fake.diverged == (arm, s) else final_loss(arm, s) for s in range(fake.seeds)}
+            for arm in (treatment, baseline)
+        ]
+        paired = paired_differences(*values)
+        kept = [tuple(value for seed in paired.seeds if (value := v[seed]) is not None) for v in values]
+        what = (name, treatment, baseline, fake.scale, "test.nll", "nats per token", number == 0, rule, paired)
+        comparisons.append(Comparison(*what, treatment_values=kept[0], baseline_values=kept[1]))
+        rows = zip(paired.seeds, paired.differences, strict=True)
+        pairs += [PairRow(name, fake.scale, seed, difference) for seed, difference in rows]
+        pairs += [PairRow(name, fake.scale, seed, None) for seed in paired.diverged]
+    verdicts = decide(comparisons)
+    seeds = range(fake.seeds)
+    cells = [(arm, seed) for arm in ARMS for seed in seeds]
+    roles = {"embedding": 25_165_824, "attention": 28_311_552, "mlp": 56_623_104, "norm": 19_200}
+    extra = {"rd": {"depth query": 36_864}, "rd-tied": {"depth query": 18_432}}
+    return ReportContent(
+        study="rd-attnres-small",
+        question="Does a separate value route improve Block Attention Residuals?",
+        verdicts=verdicts,
+        curves=tuple(_curve(fake, *cell) for cell in cells),
+        measurements=tuple(row for cell in cells for row in _measured(fake, *cell)),
+        diagnostics=tuple(_diagnostics(fake, seeds)),
+        diagnostic_texts=TEXTS,
+        held_equal=(
+            HeldEqual(
+                "Initial values of 148 shared tensors", "digests before the first update, equal in 20 of 20 cells", True
+            ),
+            HeldEqual("Batches and their order", "rolling digest of the tensors the model consumed, 600 updates", True),
+            HeldEqual("Schedule, optimiser groups and budget", "resolved configurations compared field by field", True),
+            HeldEqual("Code version", "rd-tied seed 3 ran on another commit", False),
+        ),
+        parameters=tuple(
+            ArmParameters(
+                fake.scale,
+                arm,
+                roles | extra.get(arm, {}),
+                sum((roles | extra.get(arm, {})).values()),
+                6.61e8 + 2e6 * i,
+            )
+            for i, arm in enumerate(ARMS)
+        ),
+        cells=tuple(_cell(fake, arm, seed, seed < fake.seeds) for arm in ARMS for seed in range(PLANNED)),
+        looks=(
+            Look("2026-03-01 09:12 UTC", "paribus status", {name: 2 for name, *_ in CONTRASTS}, {}, "9b1deb4d3b7d"),
+            Look(
+                "2026-03-04 18:40 UTC",
+                "paribus report",
+                {name: fake.seeds for name, *_ in CONTRASTS},
+                {v.name: v.word.value for v in verdicts} if fake.seeds >= PLANNED else {},
+                "9b1deb4d3b7d",
+            ),
+        ),
+        environment={
+            "torch": "2.13.0",
+            "python": "3.11.9",
+            "device": "1 x H100 80 GB",
+            "mode": "fast (compiled, bf16)",
+        },
+        corpus={"name": "FineWeb-Edu sample", "revision": "87f0914", "split by": "document", "test documents": "4 096"},
+        caveats=(
+            "The rate of the depth queries was tuned at the small scale only.",
+            "rd-tied seed 3 ran on another code version than the other cells.",
+        ),
+        repeat_command="paribus run experiments/rd-attnres-small.toml\nparibus report rd-attnres-small",
+        pairs=tuple(pairs),
+    )
+
+
+Maker = Callable[[Fake], ReportContent]
+
+
+@pytest.fixture(scope="session")
+def make_study() -> Maker:
+    return build
+
+
+@pytest.fixture(scope="session")
+def study() -> ReportContent:
+    return build(Fake())
+
+
+@pytest.fixture(scope="session")
+def waiting_study() -> ReportContent:
+    """Three of five pairs, with the numbers of a finished study hidden in the records: a page must not print them."""
+    early, late = build(Fake(seeds=3)), build(Fake())
+    told = {verdict.name: verdict for verdict in late.verdicts}
+    verdicts = tuple(
+        replace(told[v.name], word=v.word, seeds=v.seeds, sentence="better", notes=("better",)) for v in early.verdicts
+    )
+    return replace(early, verdicts=verdicts)
+
+
+@pytest.fixture(scope="session")
+def diverged_study() -> ReportContent:
+    return build(Fake(diverged=("rd", 2)))
+
+
+@pytest.fixture(scope="session")
+def empty_study() -> ReportContent:
+    """Planned and nothing else: no cell, no verdict, no number."""
+    bare = build(Fake(seeds=0))
+    nothing = {field.name: () for field in fields(bare) if isinstance(getattr(bare, field.name), tuple)}
+    return replace(bare, **nothing, environment={}, corpus={})

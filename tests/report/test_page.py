@@ -1,0 +1,225 @@
+"""The page: complete, self-contained, the same bytes every time, and silent before the planned seeds."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import fields, is_dataclass, replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import StorageError
+from paribus.report import page
+from paribus.report.content import ReportContent
+
+SECTIONS = ("verdict", "loss", "milestones", "diagnostics", "equal", "parameters")
+SECTIONS += ("seeds", "looks", "caveats", "corpus", "environment", "repeat")
+VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "image"}
+HOSTILE = '<script>alert("x")</script>&amp; $x_1$ \x00 "quoted" \'single\' ]]>'
+
+
+class Outline(HTMLParser):
+    """Every element with its attributes, the text of the page, and whatever is not well nested."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.faults: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        self.faults += [f"<{tag}> is never closed" for tag in self.open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        repeated = [name for name, count in Counter(name for name, _ in attrs).items() if count > 1]
+        self.faults += [f"<{tag}> has {name} twice" for name in repeated]
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open[-1] != tag:
+            self.faults.append(f"</{tag}> closes {self.open[-1:] or 'nothing'}")
+        if tag in self.open:
+            while self.open.pop() != tag:
+                pass
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.words += data
+
+    def tags(self, *names: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.elements if tag in names]
+
+
+def renamed(value: Any, old: str, new: str) -> Any:
+    """The same records with one name replaced wherever it stands."""
+    if isinstance(value, str):
+        return new if value == old else value
+    if isinstance(value, tuple):
+        return tuple(renamed(entry, old, new) for entry in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: renamed(getattr(value, f.name), old, new) for f in fields(value) if f.init})
+    return value
+
+
+@pytest.fixture(scope="session")
+def pages(
+    study: ReportContent, waiting_study: ReportContent, diverged_study: ReportContent, empty_study: ReportContent
+) -> dict[str, str]:
+    """Each kind of study, rendered once."""
+    kinds = {"finished": study, "waiting": waiting_study, "diverged": diverged_study, "empty": empty_study}
+    return {name: page.render(content) for name, content in kinds.items()}
+
+
+@pytest.fixture(params=["finished", "waiting", "diverged", "empty"])
+def any_page(request: pytest.FixtureRequest, pages: dict[str, str]) -> str:
+    return pages[request.param]
+
+
+@pytest.fixture(scope="session")
+def finished(pages: dict[str, str]) -> Outline:
+    return Outline(pages["finished"])
+
+
+def test_every_kind_of_study_renders_as_well_nested_html_with_unique_ids(any_page: str) -> None:
+    outline = Outline(any_page)
+    assert outline.faults == []
+    ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
+    assert [name for name, count in Counter(ids).items() if count > 1] == []
+    referred = [a["href"][1:] for _, a in outline.elements if a.get("href", "").startswith("#")]
+    referred += [name for _, a in outline.elements for name in a.get("aria-labelledby", "").split()]
+    assert set(referred) <= set(ids)
+
+
+def test_every_section_is_there_in_order_even_before_any_cell_has_run(any_page: str) -> None:
+    outline = Outline(any_page)
+    assert tuple(a["id"] for a in outline.tags("h2")) == SECTIONS
+    assert len(outline.tags("h1")) == 1
+    levels = [int(tag[1]) for tag, _ in outline.elements if re.fullmatch("h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert [len(outline.tags(landmark)) for landmark in ("main", "header", "nav", "footer")] == [1, 1, 1, 1]
+
+
+def test_the_question_the_word_and_the_differences_come_before_everything_else(
+    study: ReportContent, pages: dict[str, str]
+) -> None:
+    text = pages["finished"]
+    marks = (f"<h1>{study.question}</h1>", study.verdicts[0].sentence, 'id="figure-differences"', "<table", 'id="loss"')
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+def test_the_page_asks_for_nothing_outside_itself(any_page: str) -> None:
+    outline = Outline(any_page)
+    assert outline.tags("script", "iframe", "object", "embed") == []
+    for tag, attributes in outline.elements:
+        for name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster"):
+            assert attributes.get(name, "#").startswith(("#", "data:")), (tag, attributes)
+    assert re.findall(r"url\((?!#)[^)]*\)", any_page) == []
+    assert "@import" not in any_page
+    assert set(re.findall(r"https?://[^\s\"'<]+", any_page)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_the_same_content_gives_the_same_bytes(study: ReportContent, pages: dict[str, str], tmp_path: Path) -> None:
+    assert page.write(study, tmp_path / "new") == tmp_path / "new" / "report.html"
+    assert (tmp_path / "new" / "report.html").read_text(encoding="utf-8") == pages["finished"]
+    assert (tmp_path / "new" / "report.json").read_text(encoding="utf-8") == page.to_json(study)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["report.html", "report.json"]
+
+
+def test_hostile_names_are_shown_and_never_obeyed(study: ReportContent) -> None:
+    names = ("rd", "separate value route", "nats per token", "S", "route", "share", "qk", "rd-attnres-small")
+    hostile = study
+    for number, name in enumerate(names):
+        hostile = renamed(hostile, name, f"{HOSTILE}{number}")
+    facts = {HOSTILE: HOSTILE}
+    free = {
+        "question": HOSTILE,
+        "repeat_command": HOSTILE,
+        "environment": facts,
+        "corpus": facts,
+        "caveats": (HOSTILE,),
+    }
+    outline = Outline(page.render(replace(hostile, **free)))
+    assert outline.faults == []
+    assert outline.tags("script") == []
+    shown = HOSTILE.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    assert outline.words.count(shown) >= len(names) + 8
+    assert "\x00" not in outline.words
+
+
+def test_before_the_planned_seeds_no_word_p_interval_or_difference_leaves(
+    waiting_study: ReportContent, pages: dict[str, str]
+) -> None:
+    hidden = waiting_study.verdicts[0]
+    assert hidden.mean is not None, "the fixture must hold what the page is to keep back"
+    data = page.to_json(waiting_study).replace("lower_is_better", "")
+    for text in (Outline(pages["waiting"]).words, data):
+        for said in ("better", "worse", "equivalent", "inconclusive", "sign-flip p", "treatment diverged"):
+            assert said not in text
+        assert re.findall(r"\d % (?:t )?interval", text) == []
+        for verdict in waiting_study.verdicts:
+            assert verdict.mean is not None
+            assert f"{abs(verdict.mean):.4f}" not in text
+    for row in json.loads(page.to_json(waiting_study))["verdicts"]:
+        told = {key for key, value in row.items() if value not in (None, [], "")}
+        declared = {"name", "treatment", "baseline", "scale", "metric", "unit", "primary", "lower_is_better"}
+        assert told == declared | {"smallest_effect", "design_effect", "seeds", "planned_seeds", "word", "sentence"}
+    assert "Differences between arms are left out" in pages["waiting"]
+
+
+def test_a_finished_study_says_what_a_waiting_one_keeps_back(finished: Outline, study: ReportContent) -> None:
+    for said in ("better", "sign-flip p", "95 % interval", f"{abs(study.verdicts[0].mean or 0):.4f}"):
+        assert said in finished.words
+
+
+def test_a_diverged_cell_stays_in_the_table_and_is_counted(pages: dict[str, str]) -> None:
+    words = Outline(pages["diverged"]).words
+    assert "1 of 20 cells diverged; none was dropped or replaced." in words
+    assert "withheld: divergence" in words
+    assert "1 of 5 pairs diverged" in words
+    assert '<tr class="bad">' in pages["diverged"]
+
+
+def test_a_correctness_check_is_a_note_and_an_unread_diagnostic_says_so(finished: Outline) -> None:
+    assert "A correctness check, true by construction" in finished.words
+    assert "Not measured in this study." in finished.words
+
+
+def test_mid_schedule_milestones_are_labelled_and_the_last_is_not(finished: Outline) -> None:
+    assert "9.83M tokens (mid-schedule)" in finished.words
+    assert "19.7M tokens:" in finished.words
+
+
+def test_figures_and_tables_speak_for_themselves(finished: Outline) -> None:
+    figures = finished.tags("svg")
+    assert len(figures) == len(finished.tags("figure")) >= 6
+    for figure in figures:
+        assert figure["role"] == "img"
+        assert figure["aria-labelledby"] == f"{figure['id']}-title {figure['id']}-desc"
+    tables = len(finished.tags("table"))
+    assert len(finished.tags("caption")) == tables == 7
+    assert {a.get("scope") for a in finished.tags("th")} == {"col", "row"}
+
+
+def test_data_beside_the_page_is_json_without_nan(diverged_study: ReportContent) -> None:
+    data = json.loads(page.to_json(diverged_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
+    assert len(data["cells"]) == 20
+    assert data["verdicts"][0]["differences"].count(None) == 1
+
+
+def test_a_refused_write_leaves_nothing_behind_and_says_what_to_do(study: ReportContent, tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(StorageError, match="free space or make the folder writable"):
+        page.write(study, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]

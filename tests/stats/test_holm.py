@@ -1,0 +1,36 @@
+"""Holm's test against statsmodels, and the levels at which it tested."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from statsmodels.stats.multitest import multipletests
+
+from paribus.stats.holm import holm
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.sampled_from([0.01, 0.05, 0.2]))
+@settings(max_examples=60, deadline=None)  # the reference takes 50 ms a call
+def test_adjusted_p_values_and_rejections_equal_statsmodels(p_values: list[float], alpha: float) -> None:
+    rejected, adjusted, *_ = multipletests(p_values, alpha=alpha, method="holm")
+    result = holm(p_values, alpha)
+    assert result.adjusted == pytest.approx(np.asarray(adjusted, dtype=np.float64))
+    assert result.rejected == tuple(rejected)
+
+
+@given(st.lists(st.floats(0, 0.2), min_size=1, max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_a_p_value_is_within_its_level_exactly_where_rejected(p_values: list[float]) -> None:
+    result = holm(p_values, 0.05)
+    assert tuple(p <= level for p, level in zip(p_values, result.levels, strict=True)) == result.rejected
+
+
+def test_behind_the_stop_the_level_is_that_of_the_stop() -> None:
+    assert holm([0.04, 0.03, 0.001], 0.06).levels == pytest.approx((0.06, 0.03, 0.02))
+    stopped = holm([0.04, 0.031, 0.001], 0.06)
+    assert stopped.levels == pytest.approx((0.03, 0.03, 0.02))
+    assert stopped.rejected == (False, False, True)
+
+
+def test_an_empty_family_has_an_empty_result() -> None:
+    assert holm([], 0.05).rejected == ()
