@@ -1,7 +1,7 @@
 """Where the branches meet: an experiment becomes cells, cells are trained and measured, the run folder fills.
 
 experiment -> plan -> gates -> claims -> per cell: order -> model -> optimisers -> events -> measurements -> folder.
-Reading the folder back needs no tensors and lives in `paribus.evidence`.
+Reading the folder back needs no tensors and lives in `paribus.reading`.
 """
 
 import hashlib
@@ -58,6 +58,15 @@ class Study:
     def cell_folder(self, cell: Cell) -> CellFolder:
         return self.folder.cell(cell.scale, cell.arm, cell.seed, cell.digest, cell.repeat)
 
+    def stale_folders(self) -> dict[str, int]:
+        """Finished work under another digest, by "scale/arm": its fields or its code were other ones."""
+        counts: dict[str, int] = {}
+        for cell in self.cells:
+            others = self.folder.other_cells(cell.scale, cell.arm, cell.seed, cell.digest)
+            if others and not cell.repeat and not self.cell_folder(cell).finished:
+                counts[f"{cell.scale}/{cell.arm}"] = counts.get(f"{cell.scale}/{cell.arm}", 0) + len(others)
+        return counts
+
     @property
     def missing(self) -> list[Cell]:
         return [cell for cell in self.cells if not self.cell_folder(cell).finished]
@@ -105,8 +114,13 @@ def corpus_config(corpus: spec.Corpus, experiment_folder: Path) -> CorpusConfig:
     return CorpusConfig("parquet", path, near_duplicate_similarity=similarity, **fractions)
 
 
-def write_plan(study: Study, found: list[Gate]) -> None:
-    """Put on record what a reader of the folder needs without tensors: cells, arms, gates, corpus."""
+def write_plan(study: Study, found: list[Gate] | None) -> None:
+    """Put on record what a reader of the folder needs without tensors: cells, arms, gates, corpus.
+
+    `found` are the gates that were just checked; None keeps those on record, where nothing was to be trained.
+    """
+    earlier = study.folder.plan() or {}
+    gates = earlier.get("gates", []) if found is None else [asdict(gate) for gate in found]
     counts = {split: asdict(count) for split, count in study.corpus.counts.items()}
     study.folder.write_plan(
         {
@@ -118,7 +132,7 @@ def write_plan(study: Study, found: list[Gate]) -> None:
                 {
                     "scale": scale,
                     "arm": name,
-                    "declared": declared(study.experiment, scale, name),
+                    "declared": spec.declared(study.experiment, scale, name),
                     "parameters_by_role": dict(arm.parameters_by_role),
                     "training_flops_per_token": arm.training_flops_per_token,
                     "code_roots": list(arm.code_roots),
@@ -128,7 +142,7 @@ def write_plan(study: Study, found: list[Gate]) -> None:
                 }
                 for (scale, name), arm in study.arms.items()
             ],
-            "gates": [asdict(gate) for gate in found],
+            "gates": gates,
             "diagnostics": [
                 {
                     "diagnostic": d.name,
@@ -150,11 +164,6 @@ def write_plan(study: Study, found: list[Gate]) -> None:
             "rule_digest": spec.rule_digest(study.experiment),
         }
     )
-
-
-def declared(experiment: spec.Experiment, scale: str, arm: str) -> str:
-    """What the file says about an arm at a scale, as one text: a changed file is noticed without resolving it."""
-    return f"{experiment.arm(arm).model_dump_json()} {experiment.scales[scale].model_dump_json()}"
 
 
 def study_diagnostics(study: Study) -> tuple[Diagnostic, ...]:
@@ -320,5 +329,3 @@ def _tensor_digest(tensor: torch.Tensor) -> str:
 def _digest_of_all(model: torch.nn.Module) -> str:
     digests = {name: _tensor_digest(parameter) for name, parameter in model.named_parameters()}
     return hashlib.blake2b(json.dumps(digests, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-

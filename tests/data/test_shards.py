@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paribus.data import shards
 from paribus.data.corpus import CorpusConfig, read_corpus
 from paribus.data.frozen import token_type
 from paribus.data.shards import FrozenCorpus, open_frozen, prepare
@@ -113,6 +114,13 @@ def test_the_same_documents_freeze_to_the_same_digest_elsewhere(
     assert other.files == frozen.files
     smaller = prepare(replace(parquet_config, folder=moved), tmp_path / "smaller", vocabulary_size=390)
     assert smaller.digest != frozen.digest
+
+
+def test_the_frozen_tokens_do_not_depend_on_the_size_of_the_encoding_batches(
+    frozen: FrozenCorpus, parquet_config: CorpusConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shards, "_CHARACTERS_PER_BATCH", 300)
+    assert prepare(parquet_config, tmp_path / "out", vocabulary_size=400).files == frozen.files
 
 
 def test_the_digest_covers_values_of_the_document_table_and_not_how_they_were_written(copy: FrozenCorpus):

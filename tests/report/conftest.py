@@ -33,7 +33,7 @@ CONTRASTS += (("exclusive attention", "exclusive", "parent"), ("rd against exclu
 
 @dataclass(frozen=True)
 class Fake:
-    """What may vary: pairs that are there of the five planned, names of the arms, a cell that diverged."""
+    """What may vary: how many of the five planned pairs are there, the scale, a cell that diverged."""
 
     seeds: int = PLANNED
     scale: str = "S"
@@ -106,16 +106,9 @@ def _diagnostics(fake: Fake, seeds: range) -> list[DiagnosticValue]:
 
 
 TEXTS = (
-    DiagnosticText(
-        "cos-y-v",
-        "How much of the attention output repeats the token's own value",
-        "Cosine of the attention mix y and the token's own value v, before any projection, averaged over heads.",
-        False,
-    ),
+    DiagnosticText("cos-y-v", "How much of the mix repeats the token's own value", "Cosine of y and v.", False),
     DiagnosticText("route", "Where each read looks in depth", "Softmax weight of each depth source.", False),
-    DiagnosticText(
-        "route-js", "How far the routes of two roles part", "Jensen-Shannon divergence per token, then averaged.", False
-    ),
+    DiagnosticText("route-js", "How far the routes of two roles part", "Jensen-Shannon divergence per token.", False),
     DiagnosticText("cos-z-v", "What is left of the own value after projection", "Cosine of z and v.", True),
     DiagnosticText("switch", "Projection switched off at evaluation", "Change in test loss.", False),
 )

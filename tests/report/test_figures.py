@@ -165,6 +165,11 @@ def test_a_diagnostic_that_broke_is_reported_and_not_drawn() -> None:
     assert np.isnan(largest(values) or 0)
 
 
+def test_a_name_with_dollars_or_of_another_script_is_drawn_as_it_is_written() -> None:
+    curve = Curve("S", "$x_1$ _汉字", 0, (1, 2), (3.0, 2.0))
+    assert "$x_1$ _汉字" in texts(curves.loss_curves_svg([curve], "", "x"))
+
+
 def test_a_long_name_is_shortened_and_keeps_both_ends() -> None:
     short = canvas.label("a-very-long-arm-name\nwith a break and an-ending", 20)
     assert len(short) == 20

@@ -70,6 +70,17 @@ def test_power_of_each_word_agrees_with_simulation() -> None:
         assert found.mean() == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / studies))
 
 
+@pytest.mark.parametrize("effect_sd", [0.0, 0.3, 1.2])
+def test_words_that_claim_no_direction_do_not_depend_on_the_sign(effect_sd: float) -> None:
+    below = [power.below_margin_power(5, sign * effect_sd, 1.5) for sign in (1, -1)]
+    equivalent = [power.equivalence_power(5, 1.5, sign * effect_sd) for sign in (1, -1)]
+    assert below[0] == pytest.approx(below[1], rel=1e-9)
+    assert equivalent[0] == pytest.approx(equivalent[1], rel=1e-9)
+    if effect_sd == 0:  # every rejection under the null, less the few beyond the margin
+        beyond = 2 * power.rule_power(5, 0.0, 1.5)
+        assert below[0] == pytest.approx(0.05 - beyond, rel=1e-9)
+
+
 def test_seeds_needed_is_the_first_number_with_that_power() -> None:
     for effect_sd, margin_sd in ((1.5, 1.0), (1.0, 0.5), (0.4, 0.1)):
         needed = power.seeds_needed(effect_sd, margin_sd)

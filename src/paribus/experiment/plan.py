@@ -92,9 +92,7 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
 
 def resolve_arms(experiment: Experiment) -> dict[tuple[str, str], ArmAtScale]:
     """Every arm at every scale, by (scale, arm)."""
-    return {
-        (scale, arm): resolve_arm(experiment, arm, scale) for scale in experiment.scales for arm in experiment.arms
-    }
+    return {(scale, arm): resolve_arm(experiment, arm, scale) for scale in experiment.scales for arm in experiment.arms}
 
 
 def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str) -> dict[str, Any]:
@@ -125,16 +123,12 @@ def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str)
 
 
 def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], corpus_digest: str) -> list[Cell]:
-    """All cells, seed by seed, so that pairs complete early. The digest leaves out the arm's name: what it is decides."""
+    """All cells of the file. The digest leaves out the arm's name: what an arm is decides, not what it is called."""
     codes = {key: code_digest(arm.code_roots) for key, arm in arms.items()}
-    baseline = experiment.contrasts[experiment.primary].baseline
-    scale_of_primary = experiment.contrast_scale(experiment.contrasts[experiment.primary])
     found = []
-    for position, seed in enumerate(experiment.seeds.numbers):
-        for (scale, name), arm in arms.items():
-            repeats = name == baseline and scale == scale_of_primary and position < experiment.seeds.repeats
-            fields = resolved_fields(experiment, arm, corpus_digest) | {"seed": seed, "code": codes[scale, name]}
-            text = json.dumps(fields, sort_keys=True)
-            digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-            found.extend(Cell(scale, name, seed, repeat, digest, fields) for repeat in range(1 + repeats))
+    for scale, name, seed, repeat in experiment.cell_keys():
+        fields = resolved_fields(experiment, arms[scale, name], corpus_digest)
+        fields |= {"seed": seed, "code": codes[scale, name]}
+        digest = hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=6).hexdigest()
+        found.append(Cell(scale, name, seed, repeat, digest, fields))
     return found

@@ -102,7 +102,9 @@ class Base(Table):
     @model_validator(mode="after")
     def _rows_fill_the_batch(self) -> Self:
         if self.batch_tokens % self.context_length:
-            raise ValueError(f"batch_tokens {self.batch_tokens} is not a multiple of context_length {self.context_length}")
+            raise ValueError(
+                f"batch_tokens {self.batch_tokens} is not a multiple of context_length {self.context_length}"
+            )
         return self
 
 
@@ -211,6 +213,18 @@ class Experiment(Table):
     def contrast_scale(self, contrast: Contrast) -> str:
         return contrast.scale if contrast.scale is not None else next(iter(self.scales))
 
+    def cell_keys(self) -> list[tuple[str, str, int, int]]:
+        """(scale, arm, seed, repeat) of every cell, seed by seed, so that pairs complete early."""
+        primary = self.contrasts[self.primary]
+        repeated = (self.contrast_scale(primary), primary.baseline)
+        return [
+            (scale, arm, seed, repeat)
+            for position, seed in enumerate(self.seeds.numbers)
+            for scale in self.scales
+            for arm in self.arms
+            for repeat in range(1 + ((scale, arm) == repeated and position < self.seeds.repeats))
+        ]
+
     @property
     def primary(self) -> str:
         return next(name for name, contrast in self.contrasts.items() if contrast.primary)
@@ -256,6 +270,11 @@ def rule_digest(experiment: Experiment) -> str:
     contrasts = {name: contrast.model_dump_json() for name, contrast in sorted(experiment.contrasts.items())}
     text = f"{contrasts} {experiment.seeds.count} {experiment.seeds.first}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def declared(experiment: Experiment, scale: str, arm: str) -> str:
+    """What the file says about an arm at a scale, as one text: a changed file is noticed without resolving it."""
+    return f"{experiment.arm(arm).model_dump_json()} {experiment.scales[scale].model_dump_json()}"
 
 
 def _validated(path: Path, table: dict[str, Any], prefix: str, kind: type[AnyTable]) -> AnyTable:

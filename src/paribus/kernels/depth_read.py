@@ -105,8 +105,8 @@ def depth_read_reference(
                 exponentials = torch.exp(scores - scores.max())
                 p = exponentials / exponentials.sum()
                 weights.append(p)
-                mixes.append(sum((p[k] * values[k][b, t] for k in range(len(values))), torch.zeros_like(values[0][b, t])))
+                mixes.append(
+                    sum((p[k] * values[k][b, t] for k in range(len(values))), torch.zeros_like(values[0][b, t]))
+                )
     shape = (len(queries), batch, time, -1)
     return torch.stack(mixes).reshape(shape), torch.stack(weights).reshape(shape)
-
-

@@ -148,7 +148,9 @@ class MechanismConfig(BaseModel):
 class Bench(Protocol):
     """A small backbone on which laws are shown. Arms are given as {seam: mechanism table}, as in an experiment file."""
 
-    def model(self, arm: Mapping[str, Mapping[str, Any]], *, double: bool = False, norm_eps: float | None = None) -> Any:
+    def model(
+        self, arm: Mapping[str, Mapping[str, Any]], *, double: bool = False, norm_eps: float | None = None
+    ) -> Any:
         """A model of the arm from the bench's named streams (equal across arms), float32 or float64."""
         ...
 

@@ -103,7 +103,9 @@ DIAGNOSTICS = (
 )
 
 
-def _differs(bench: Bench, left: Mapping[str, Mapping[str, object]], right: Mapping[str, Mapping[str, object]]) -> float:
+def _differs(
+    bench: Bench, left: Mapping[str, Mapping[str, object]], right: Mapping[str, Mapping[str, object]]
+) -> float:
     a, b = bench.loss_and_gradients(bench.model(left)), bench.loss_and_gradients(bench.model(right))
     return max(float((a[name] - b[name]).abs().max()) for name in a)
 

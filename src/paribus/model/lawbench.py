@@ -52,7 +52,9 @@ class LawBench:
     def disturb(self, model: Prenorm, pattern: str, std: float = 0.1) -> None:
         names = [name for name, _ in model.named_parameters() if pattern in name and "routing" in name]
         if not names:
-            raise GateError(f"no routing parameter is called '{pattern}'", remedy="name one of the mechanism's parameters")
+            raise GateError(
+                f"no routing parameter is called '{pattern}'", remedy="name one of the mechanism's parameters"
+            )
         with torch.no_grad():
             for name in names:
                 parameter = model.get_parameter(name)

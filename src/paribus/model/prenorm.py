@@ -133,7 +133,9 @@ class Prenorm(DeclaredModule):
         super().__init__()
         self.config = config
         geometry = geometry_of(config)
-        self.declare("embedding", (config.vocabulary_size, config.width), Role.EMBEDDING, Init(std=config.embedding_std))
+        self.declare(
+            "embedding", (config.vocabulary_size, config.width), Role.EMBEDDING, Init(std=config.embedding_std)
+        )
         self.layers = nn.ModuleList()
         for index in range(config.layers):
             seams = [mechanisms[s].build(geometry, index) for s in (Seam.OUTPUT_MAP, Seam.VALUE_MAP, Seam.MASK)]

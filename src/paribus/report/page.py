@@ -72,7 +72,7 @@ def to_json(content: ReportContent) -> str:
         "verdicts": [row.to_dict() for row in shown_rows(content)],
         "cells": [asdict(cell) for cell in content.cells],
     }
-    return json.dumps(_finite(data), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_finite(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def write(content: ReportContent, folder: Path) -> Path:

@@ -175,7 +175,9 @@ class StudyFolder:
     def other_cells(self, scale: str, arm: str, seed: int, digest: str) -> list[CellFolder]:
         """Cells of the same place in the plan under another digest: stale, kept, never used."""
         folders = sorted((self.path / scale / arm).glob(f"{seed}-*"))
-        return [CellFolder(f) for f in folders if not f.name.startswith(f"{seed}-{digest}") and (f / "cell.json").exists()]
+        return [
+            CellFolder(f) for f in folders if not f.name.startswith(f"{seed}-{digest}") and (f / "cell.json").exists()
+        ]
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         write_json(self.path / "plan.json", plan)
