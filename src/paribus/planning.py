@@ -109,8 +109,9 @@ def _describe_design(experiment: Experiment, console: Console) -> None:
         rank = "primary" if contrast.primary else "secondary"
         unit = UNITS[contrast.metric.partition(".")[2]]
         console.print(
-            f"  {name} ({rank}): {contrast.treatment} minus {contrast.baseline} at {experiment.contrast_scale(contrast)}, "
-            f"{contrast.metric}, smallest effect {contrast.smallest_effect:g}, design effect {contrast.design_effect:g} {unit}",
+            f"  {name} ({rank}): {contrast.treatment} minus {contrast.baseline} at "
+            f"{experiment.contrast_scale(contrast)}, {contrast.metric}, smallest effect {contrast.smallest_effect:g}, "
+            f"design effect {contrast.design_effect:g} {unit}",
             highlight=False,
             soft_wrap=True,
         )

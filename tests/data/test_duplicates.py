@@ -57,6 +57,11 @@ def test_a_pair_below_the_threshold_is_never_dropped_and_one_at_it_is():
     assert near_duplicates(pair, similarity + 1e-9).tolist() == [False, False]
 
 
+def test_the_same_words_in_reverse_order_are_another_text():
+    words = [str(index) for index in range(100)]
+    assert not near_duplicates([" ".join(words), " ".join(reversed(words))], 0.8).any()
+
+
 def test_shared_signature_entries_estimate_the_similarity_within_four_standard_errors():
     words = [str(index) for index in range(2000)]
     for kept in (600, 1200, 1800):

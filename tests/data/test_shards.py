@@ -133,6 +133,11 @@ def test_the_digest_covers_values_of_the_document_table_and_not_how_they_were_wr
     assert replace(copy, index=dict(copy.index) | {"test": "0" * 64}).digest != copy.digest
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", *(f"{split}.tokens" for split in SPLITS)])
+def test_the_digest_covers_the_tokenizer_and_the_tokens_of_every_split(frozen: FrozenCorpus, name: str):
+    assert replace(frozen, files=dict(frozen.files) | {name: "0" * 64}).digest != frozen.digest
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_changed_byte_in_any_file_is_found_and_the_file_named(copy: FrozenCorpus, name: str):
     copy.verify()

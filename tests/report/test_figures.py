@@ -109,17 +109,28 @@ def test_every_figure_is_xml_with_a_title_a_description_and_its_own_ids(study: R
 
 
 def test_drawing_leaves_the_readers_matplotlib_as_it_was(study: ReportContent) -> None:
-    before = dict(mpl.rcParams)
-    paired_differences_svg(shown_rows(study))
-    assert dict(mpl.rcParams) == before
+    with mpl.rc_context({"font.size": 17.0, "svg.hashsalt": "own"}):
+        before = dict(mpl.rcParams)
+        paired_differences_svg(shown_rows(study))
+        assert dict(mpl.rcParams) == before
 
 
-def test_blocks_are_means_of_raw_losses_and_an_edge_falls_into_one_block() -> None:
+def test_a_block_is_the_mean_of_its_raw_losses_and_of_nothing_where_a_cell_has_stopped() -> None:
     tokens, loss = tuple(range(10, 3201, 10)), tuple(float(i) for i in range(320))
     middles, cells = curves.in_blocks([Curve("S", "a", 0, tokens, loss), Curve("S", "a", 1, tokens[:7], loss[:7])])
     assert len(middles) == curves.BLOCKS
     np.testing.assert_array_equal(cells["a", 0], np.arange(0.5, 320, 2))
     np.testing.assert_array_equal(cells["a", 1][:5], [0.5, 2.5, 4.5, 6.0, np.nan])
+
+
+def test_an_update_that_ends_on_an_edge_belongs_to_the_block_before_it() -> None:
+    # At 696 updates one edge of 160 rounds to the other side of the token count that it equals.
+    number = np.arange(1, 697)
+    block = -(-number * curves.BLOCKS // 696) - 1
+    _, cells = curves.in_blocks(
+        [Curve("S", "a", 0, tuple(int(n) * 524_288 for n in number), tuple(map(float, number)))]
+    )
+    np.testing.assert_array_equal(cells["a", 0], [number[block == b].mean() for b in range(curves.BLOCKS)])
 
 
 def test_smoothing_keeps_a_straight_line_and_never_fills_a_gap() -> None:

@@ -193,7 +193,7 @@ def test_a_diverged_cell_stays_in_the_table_and_is_counted(pages: dict[str, str]
 
 def test_a_correctness_check_is_a_note_and_an_unread_diagnostic_says_so(finished: Outline) -> None:
     assert "A correctness check, true by construction" in finished.words
-    assert "Not measured in this study." in finished.words
+    assert "No value has been read." in finished.words
 
 
 def test_mid_schedule_milestones_are_labelled_and_the_last_is_not(finished: Outline) -> None:

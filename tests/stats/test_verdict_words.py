@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paribus.stats.paired import t_interval
+from paribus.stats.paired import paired_differences, t_interval
 from paribus.stats.verdict import Comparison, Verdict, Word, decide
 
 Compare = Callable[..., Comparison]
@@ -158,6 +158,23 @@ def test_a_diverged_cell_withholds_the_t_verdict_and_counts_as_a_loss(compare: C
     assert "withheld" in verdict.sentence
     assert "rd 1, parent 0 of 5" in verdict.sentence
     assert any("rd diverged at seed 7" in note for note in verdict.notes)
+
+
+def test_differences_that_differ_by_the_rounding_of_their_values_are_no_information(compare: Compare) -> None:
+    baseline = {0: 3.1, 1: 2.3, 2: 1.7, 3: 4.9}
+    treatment = {seed: value + 0.1 for seed, value in baseline.items()}
+    pairs = paired_differences(treatment, baseline)
+    assert len(set(pairs.differences)) > 1
+    comparison = dataclasses.replace(
+        compare(pairs.differences),
+        differences=pairs,
+        treatment_values=tuple(treatment.values()),
+        baseline_values=tuple(baseline.values()),
+    )
+    verdict = one(comparison)
+    assert verdict.word is Word.NO_INFORMATION
+    assert verdict.sd == 0.0
+    assert verdict.p_t is verdict.p_sign_flip is verdict.interval is None
 
 
 def test_divergence_rates_are_compared_even_where_no_pair_is_left(compare: Compare) -> None:

@@ -71,7 +71,7 @@ def source_closure(roots: Iterable[str]) -> dict[str, Path]:
 
 
 def code_digest(roots: Iterable[str]) -> str:
-    """Digest of the closure's names and bytes, 16 hexadecimal digits. A changed comment counts: what ran is on record."""
+    """Digest of the closure's names and bytes, 16 hexadecimal digits. A changed comment counts."""
     digest = hashlib.blake2b(digest_size=8)
     for name, path in sorted(source_closure(roots).items()):
         content = path.read_bytes()

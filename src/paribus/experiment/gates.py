@@ -75,13 +75,13 @@ def _arm_gates(experiment: Experiment, subject: str, arm: ArmAtScale) -> Iterato
         "norms are scale-invariant at every read",
         subject,
         worst["effective_eps"] <= EFFECTIVE_EPS_LIMIT,
-        f"eps K^2 / rms^2 is at most {worst['effective_eps']:.1e} (layer {worst['layer']}, {worst['site']}), "
+        f"eps K^2 / rms^2 at most {worst['effective_eps']:.1e} (layer {worst['layer']}, {worst['site']}), "
         f"limit {EFFECTIVE_EPS_LIMIT:.0e}",
     )
 
 
 def effective_eps_by_read(experiment: Experiment, arm: ArmAtScale) -> list[dict[str, Any]]:
-    """eps K^2 / rms^2 of each read at step 0: {"layer", "site", "effective_eps", "dtype"}, in the order of the reads."""
+    """eps K^2 / rms^2 of each read at step 0: {"layer", "site", "effective_eps", "dtype"}."""
     model = build_model(arm.model, arm.seam_configs, (experiment.study, arm.scale, experiment.seeds.first))
     return _reads(model, arm)
 

@@ -141,7 +141,7 @@ class Contrast(Table):
     scale: Name | None = None
     """None where the file has one scale"""
     also_differs: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """field paths other than mechanisms in which the two arms may differ, such as "optimiser.depth_read_learning_rate\""""
+    """field paths besides mechanisms in which the arms may differ, such as optimiser.matrix_learning_rate"""
 
     @model_validator(mode="after")
     def _design_exceeds_margin(self) -> Self:

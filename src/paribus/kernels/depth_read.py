@@ -38,7 +38,7 @@ def depth_read(
     `inverse_rms_of_sources` holds `inverse_rms(source, eps)` of each source, computed once when the source was
     published and shared by all later reads. Weights carry no gradient: they are what the taps see.
     """
-    return _DepthRead.apply(queries, key_gain, len(sources), *inverse_rms_of_sources, *sources)  # pyright: ignore[reportReturnType]
+    return _DepthRead.apply(queries, key_gain, len(sources), *inverse_rms_of_sources, *sources)
 
 
 class _DepthRead(Function):
@@ -64,7 +64,9 @@ class _DepthRead(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_mixes: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator's stub drops parameter names)
+        ctx: Any, grad_mixes: Tensor, _: Tensor
+    ) -> tuple[Tensor | None, ...]:
         queries, key_gain, scores, weights, *tensors = ctx.saved_tensors
         scales, sources = tensors[: ctx.count], tensors[ctx.count :]
         width = queries.shape[-1]

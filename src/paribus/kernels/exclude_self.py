@@ -10,7 +10,7 @@ from torch import Tensor
 from paribus.shapes import Heads, PerHead
 
 NORM_FLOOR = 1e-12
-"""Smallest |v| that is divided by; below it the removal fades to nothing. The paper's listing clamps at the same value."""
+"""Smallest |v| that is divided by; below it the removal fades to nothing (the paper's listing clamps there too)."""
 
 
 def exclude_self(y: Heads, v: Heads, strength: float) -> Heads:

@@ -62,7 +62,7 @@ def run_workers(
         raise ParibusError(
             f"{len(killed)} of {count} workers ended unexpectedly",
             received=f"exit codes {', '.join(map(str, killed))} (negative: the signal that ended it)",
-            remedy="run the same command again: finished cells and checkpoints are kept; fewer workers need less memory",
+            remedy="run the same command again: what is finished is kept; fewer workers need less memory",
         )
     return not stop.is_set()
 

@@ -15,14 +15,25 @@ Free choices: queries and gains are float32, on AdamW without decay, at a learni
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from paribus.kernels.depth_read import depth_read, inverse_rms
-from paribus.mechanisms.contract import Bench, Diagnostic, Geometry, Law, MechanismConfig, Reads, Seam, Site, Tap
+from paribus.mechanisms.contract import (
+    Bench,
+    Diagnostic,
+    Geometry,
+    Law,
+    MechanismConfig,
+    Reads,
+    Seam,
+    Site,
+    Tap,
+    largest,
+)
 from paribus.roles import ONES, ZEROS, DeclaredModule, Role
 from paribus.shapes import InverseRms, Stream
 
@@ -134,13 +145,15 @@ class BlockAttentionResiduals(MechanismConfig):
 
     name = "block-attnres"
     seam = Seam.ROUTING
+    example: ClassVar[Mapping[str, Any]] = {"blocks": 3}
 
     blocks: Annotated[int, Field(ge=1)]
     """number of blocks N that the 2 * layers sublayers are split into, 1 to 2 * layers"""
 
     def validate_for(self, geometry: Geometry) -> str | None:
         if self.blocks > geometry.sublayers:
-            return f"blocks = {self.blocks} exceeds the {geometry.sublayers} sublayers: valid are 1 to {geometry.sublayers}"
+            valid = f"valid are 1 to {geometry.sublayers}"
+            return f"blocks = {self.blocks} exceeds the {geometry.sublayers} sublayers: {valid}"
         return None
 
     def build(self, geometry: Geometry, layer: int) -> nn.Module:
@@ -207,24 +220,25 @@ def _js_of_sites(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, f
     return mean_js(attention, mlp, weight)
 
 
-DIAGNOSTICS = tuple(
-    Diagnostic(
-        name=f"depth_weights_{site}",
-        title=f"Depth weights of the {site} reads",
-        sentence="Mean softmax weight on each depth source (0 is the embedding, then block sums, the running sum last). "
-        "Reads with a single source are left out.",
-        unit="weight",
-        sites=(f"{site} depth read",),
-        observe=_mean_weights,
-    )
-    for site in Site
-) + (
+DIAGNOSTICS = (
+    *(
+        Diagnostic(
+            name=f"depth_weights_{site}",
+            title=f"Depth weights of the {site} reads",
+            sentence="Mean softmax weight on each depth source: 0 is the embedding, then block sums, the running sum "
+            "last. Reads with a single source are left out.",
+            unit="weight",
+            sites=(f"{site} depth read",),
+            observe=_mean_weights,
+        )
+        for site in Site
+    ),
     Diagnostic(
         name="js_attention_mlp",
         title="Divergence between the attention route and the MLP route",
-        sentence="Jensen-Shannon divergence in nats (at most ln 2 = 0.693) between the depth distributions of a layer's "
-        "attention read and its MLP read, where both have equally many sources: two routes that nobody claims to serve "
-        "one purpose, the yardstick for any divergence between roles.",
+        sentence="Jensen-Shannon divergence in nats (at most ln 2 = 0.693) between the depth distributions of a "
+        "layer's attention read and its MLP read, where both have equally many sources: two routes that nobody claims "
+        "to serve one purpose, the yardstick for any divergence between roles.",
         unit="nats",
         sites=(f"{Site.ATTENTION} depth read", f"{Site.MLP} depth read"),
         observe=_js_of_sites,
@@ -242,7 +256,7 @@ def _zero_query_parity(bench: Bench, perturbed: bool) -> float:
     if perturbed:
         bench.disturb(block, "query")
     a, b = bench.loss_and_gradients(block), bench.loss_and_gradients(plain)
-    return max(float((a[name] - b[name]).abs().max() / (1e-12 + b[name].abs().max())) for name in b)
+    return largest(float((a[name] - b[name]).abs().max() / (1e-12 + b[name].abs().max())) for name in b)
 
 
 def _sources_sum_to_stream(bench: Bench, perturbed: bool) -> float:
@@ -260,7 +274,7 @@ def _sources_sum_to_stream(bench: Bench, perturbed: bool) -> float:
     def watching_read(memory: Memory, layer: int, site: Site, tap: Tap | None) -> Reads:
         nonlocal worst
         stream = sum(s.value for s in memory.sources)
-        worst = max(worst, float((stream - total[0]).abs().max() / total[0].abs().max()))
+        worst = largest((worst, float((stream - total[0]).abs().max() / total[0].abs().max())))
         return read(memory, layer, site, tap)
 
     def watching_write(memory: Memory, delta: Tensor, layer: int, site: Site) -> Memory:

@@ -11,7 +11,8 @@ A mechanism file holds: pure functions, a frozen `MechanismConfig`, thin modules
 `DIAGNOSTICS`, and `LAWS`. The folder (plus the entry points of group "paribus.mechanisms") is the registry.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -125,6 +126,8 @@ class MechanismConfig(BaseModel):
     name: ClassVar[str]
     """what an experiment file calls it"""
     seam: ClassVar[Seam]
+    example: ClassVar[Mapping[str, Any]] = {}
+    """the fewest fields that make a valid table on a model of two or more layers; laws of every mechanism use it"""
 
     def build(self, geometry: Geometry, layer: int) -> nn.Module:
         raise NotImplementedError
@@ -148,6 +151,9 @@ class MechanismConfig(BaseModel):
 class Bench(Protocol):
     """A small backbone on which laws are shown. Arms are given as {seam: mechanism table}, as in an experiment file."""
 
+    tokens: Tensor
+    """[batch time] token ids; row 0 holds two documents, the second starting at position 5"""
+
     def model(
         self, arm: Mapping[str, Mapping[str, Any]], *, double: bool = False, norm_eps: float | None = None
     ) -> Any:
@@ -155,7 +161,8 @@ class Bench(Protocol):
         ...
 
     def disturb(self, model: Any, pattern: str, std: float = 0.1) -> None:
-        """Add named noise of `std` to every parameter whose qualified name contains `pattern` (at least one)."""
+        """Add named noise of `std` to every parameter that the standard arm lacks and whose qualified name contains
+        `pattern` (at least one)."""
         ...
 
     def logits(self, model: Any, *, tap: Tap | None = None) -> Tensor:
@@ -165,6 +172,12 @@ class Bench(Protocol):
     def loss_and_gradients(self, model: Any) -> dict[str, Tensor]:
         """{"loss": scalar, qualified parameter name: gradient}."""
         ...
+
+
+def largest(discrepancies: Iterable[float]) -> float:
+    """The largest, and NaN where any is NaN: no bound admits it, but `max` would lose it."""
+    values = list(discrepancies)
+    return math.nan if any(math.isnan(value) for value in values) else max(values)
 
 
 @dataclass(frozen=True)

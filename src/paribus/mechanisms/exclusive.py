@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from paribus.kernels.exclude_self import cosine, exclude_self
-from paribus.mechanisms.contract import Bench, Diagnostic, Geometry, Law, MechanismConfig, Seam
+from paribus.mechanisms.contract import Bench, Diagnostic, Geometry, Law, MechanismConfig, Seam, largest
 from paribus.mechanisms.standard import UnchangedOutput
 from paribus.shapes import Heads
 
@@ -53,7 +53,8 @@ class ExclusiveSelfAttention(MechanismConfig):
     def validate_for(self, geometry: Geometry) -> str | None:
         chosen = self.chosen_layers(geometry)
         if min(chosen) < 0 or max(chosen) >= geometry.layers:
-            return f"layers = {self.layers!r} reaches outside the model: valid layer indices are 0 to {geometry.layers - 1}"
+            valid = f"valid layer indices are 0 to {geometry.layers - 1}"
+            return f"layers = {self.layers!r} reaches outside the model: {valid}"
         return None
 
     def build(self, geometry: Geometry, layer: int) -> nn.Module:
@@ -107,7 +108,7 @@ def _differs(
     bench: Bench, left: Mapping[str, Mapping[str, object]], right: Mapping[str, Mapping[str, object]]
 ) -> float:
     a, b = bench.loss_and_gradients(bench.model(left)), bench.loss_and_gradients(bench.model(right))
-    return max(float((a[name] - b[name]).abs().max()) for name in a)
+    return largest(float((a[name] - b[name]).abs().max()) for name in a)
 
 
 def _zero_strength(bench: Bench, perturbed: bool) -> float:
@@ -120,7 +121,7 @@ def _zero_strength_through_the_arithmetic(bench: Bench, perturbed: bool) -> floa
         if isinstance(module, ExcludeSelf):
             module.strength = 1e-3 if perturbed else 0.0
     a, b = bench.loss_and_gradients(model), bench.loss_and_gradients(standard)
-    return max(float((a[name] - b[name]).abs().max()) for name in a)
+    return largest(float((a[name] - b[name]).abs().max()) for name in a)
 
 
 def _orthogonal(bench: Bench, perturbed: bool) -> float:
@@ -132,7 +133,7 @@ def _orthogonal(bench: Bench, perturbed: bool) -> float:
         if site == SITE:
             y, z, v = tensors["y"][:, 1:].double(), tensors["z"][:, 1:].double(), tensors["v"][:, 1:].double()
             along = (z * v).sum(-1).abs() / (y.norm(dim=-1) * v.norm(dim=-1))
-            worst[0] = max(worst[0], float(along.max()))
+            worst[0] = largest((worst[0], float(along.max())))
 
     with torch.no_grad():
         bench.logits(model, tap=tap)
@@ -159,6 +160,6 @@ LAWS = (
         measure=_orthogonal,
         perturbation="strength 0.99",
         bound=8 * 1.2e-7,
-        why="three float32 roundings of terms bounded by |y||v| (dot, quotient, subtraction), doubled, plus the dot's tree",
+        why="three float32 roundings of terms bounded by |y||v| (dot, quotient, subtraction) and the dot's tree",
     ),
 )

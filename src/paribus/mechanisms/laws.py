@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus.mechanisms.contract import Bench, Law, Seam
+from paribus.mechanisms.contract import Bench, Law, Seam, largest
 from paribus.shapes import Heads
 
 Arm = Mapping[str, Mapping[str, Any]]
@@ -25,15 +25,15 @@ class _Leak(nn.Module):
 
 def _disturbed(bench: Bench, arm: Arm) -> Any:
     """A model in which parameters that start at zero are not: a dormant mechanism obeys everything."""
-    model = bench.model(arm)
-    if any("routing" in name for name, _ in model.named_parameters()):
+    model, plain = bench.model(arm), bench.model({})
+    if len(list(model.parameters())) > len(list(plain.parameters())):
         bench.disturb(model, "")
     return model
 
 
 def _change_after_token(bench: Bench, model: Any, position: int, *, row: int) -> Tensor:
     """Largest |change| of the logits at each position of `row` when the token at `position` becomes another one."""
-    tokens = bench.tokens  # pyright: ignore[reportAttributeAccessIssue]
+    tokens = bench.tokens
     with torch.no_grad():
         before = bench.logits(model)[row]
         kept = tokens[row, position].clone()
@@ -49,7 +49,7 @@ def causality(arm: Arm) -> Law:
         if perturbed:
             for layer in model.layers:
                 layer.attention.output_map = _Leak(layer.attention.output_map)
-        return max(float(_change_after_token(bench, model, t, row=1)[:t].max()) for t in (3, 8, 11))
+        return largest(float(_change_after_token(bench, model, t, row=1)[:t].max()) for t in (3, 8, 11))
 
     return Law(
         claim="a token changes no earlier logit, bit for bit",
@@ -104,10 +104,10 @@ def shared_tensors_equal(arm: Arm) -> Law:
             with torch.no_grad():
                 model.layers[0].attention.query.mul_(1 + 1e-6)
         own = dict(model.named_parameters())
-        worst = 0.0
-        for name, parameter in plain.named_parameters():
-            worst = max(worst, float((own[name] - parameter).detach().abs().max()) if name in own else float("inf"))
-        return worst
+        return largest(
+            float((own[name] - parameter).detach().abs().max()) if name in own else float("inf")
+            for name, parameter in plain.named_parameters()
+        )
 
     return Law(
         claim="every tensor of the standard arm is there, with bit-identical initial values",

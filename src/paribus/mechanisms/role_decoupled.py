@@ -5,7 +5,7 @@
 What stays: the parent's sources, blocks, norms, MLP reads, output read and write-back (Block Attention Residuals).
 What it adds: one vector of the stream's width per layer. What it recovers: equal queries are the parent exactly, and
 the parent's query gradient is the sum of the two. Both queries start at zero and share the read's key gain.
-Free choices the paper leaves open: optimiser and learning rate of the queries, number of blocks, query sharing of gains.
+Free choices the paper leaves open: optimiser and learning rate of the queries, number of blocks, whose gains.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from paribus.mechanisms.attention_residuals import (
     depth_read_flops,
     mean_js,
 )
-from paribus.mechanisms.contract import Bench, Diagnostic, Geometry, Law, Reads, Site
+from paribus.mechanisms.contract import Bench, Diagnostic, Geometry, Law, Reads, Site, largest
 from paribus.shapes import Stream
 
 
@@ -88,7 +88,7 @@ def _tied_is_parent(bench: Bench, perturbed: bool) -> float:
     if perturbed:
         bench.disturb(models[0], "attention.2.query", std=1e-3)
     a, b = (bench.loss_and_gradients(model) for model in models)
-    return max(float((a[name] - b[name]).abs().max()) for name in b)
+    return largest(float((a[name] - b[name]).abs().max()) for name in b)
 
 
 def _with_equal_queries(bench: Bench, *, perturbed: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -108,7 +108,7 @@ def _with_equal_queries(bench: Bench, *, perturbed: bool) -> tuple[dict[str, Ten
 def _equal_queries_are_parent(bench: Bench, perturbed: bool) -> float:
     child, parent = _with_equal_queries(bench, perturbed=perturbed)
     shared = [name for name in parent if not name.startswith("routing.attention")]
-    return max(float((child[n] - parent[n]).abs().max() / (1e-12 + parent[n].abs().max())) for n in shared)
+    return largest(float((child[n] - parent[n]).abs().max() / (1e-12 + parent[n].abs().max())) for n in shared)
 
 
 def _query_gradient_is_the_sum(bench: Bench, perturbed: bool) -> float:
@@ -117,7 +117,7 @@ def _query_gradient_is_the_sum(bench: Bench, perturbed: bool) -> float:
     for name, gradient in parent.items():
         if name.startswith("routing.attention") and name.endswith(".query"):
             total = child[name] + child[name.replace(".query", ".value_query")]
-            worst = max(worst, float((total - gradient).abs().max() / (1e-12 + gradient.abs().max())))
+            worst = largest((worst, float((total - gradient).abs().max() / (1e-12 + gradient.abs().max()))))
     return worst
 
 

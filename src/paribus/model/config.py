@@ -21,6 +21,7 @@ class ModelConfig(BaseModel):
     mlp_width: Annotated[int, Field(ge=1)]
     """hidden features of the SwiGLU"""
     vocabulary_size: Annotated[int, Field(ge=2)]
+    """rows of the tied embedding"""
     context_length: Annotated[int, Field(ge=2)]
     """tokens of a training row"""
     rotary_base: Annotated[float, Field(gt=1.0)] = 10_000.0

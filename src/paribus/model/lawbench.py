@@ -13,7 +13,7 @@ from torch.nn import functional
 from paribus.errors import GateError
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Seam, Tap
-from paribus.model.build import build_model
+from paribus.model.build import abstract_model, build_model
 from paribus.model.config import ModelConfig
 from paribus.model.prenorm import Prenorm
 from paribus.seeds import generator, unit_noise
@@ -50,10 +50,12 @@ class LawBench:
         return build_model(config, mechanisms, ("lawbench",), torch.float64 if double else torch.float32)
 
     def disturb(self, model: Prenorm, pattern: str, std: float = 0.1) -> None:
-        names = [name for name, _ in model.named_parameters() if pattern in name and "routing" in name]
+        standard = abstract_model(self.config, {seam: resolve(seam, None, str(seam)) for seam in Seam})
+        shared = {name for name, _ in standard.named_parameters()}
+        names = [name for name, _ in model.named_parameters() if pattern in name and name not in shared]
         if not names:
             raise GateError(
-                f"no routing parameter is called '{pattern}'", remedy="name one of the mechanism's parameters"
+                f"no parameter of the mechanism is called '{pattern}'", remedy="name one of the mechanism's parameters"
             )
         with torch.no_grad():
             for name in names:

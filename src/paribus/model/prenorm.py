@@ -89,10 +89,10 @@ class Attention(DeclaredModule):
 
 def attend(q: Heads, k: Heads, v: Heads, allowed: AllowedPairs | None) -> Heads:
     """softmax(q . k / sqrt(head_width)) v over earlier positions, and over `allowed` pairs only where that is given."""
-    by_head = [t.transpose(1, 2) for t in (q, k, v)]
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     if allowed is None:
-        return functional.scaled_dot_product_attention(*by_head, is_causal=True).transpose(1, 2)
-    return functional.scaled_dot_product_attention(*by_head, attn_mask=allowed[:, None]).transpose(1, 2)
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None]).transpose(1, 2)
 
 
 class Mlp(DeclaredModule):

@@ -27,8 +27,11 @@ class OptimiserConfig(BaseModel):
     """AdamW, pseudo-queries and key gains, no decay. Untuned: prototypes show that it can matter more than the
     mechanism, so a verdict at the default says so"""
     adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    """decay of AdamW's first moment"""
     adam_beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.95
+    """decay of AdamW's second moment"""
     adam_eps: Annotated[float, Field(gt=0.0)] = 1e-10
+    """added outside AdamW's root"""
 
 
 class ScheduleConfig(BaseModel):

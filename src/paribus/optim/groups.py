@@ -89,7 +89,7 @@ def set_multiplier(optimisers: list[Optimizer], value: float) -> None:
 
 def state_tensors(model: nn.Module, optimisers: list[Optimizer]) -> dict[str, torch.Tensor]:
     """Optimiser state by "parameter name/state key": what a checkpoint keeps beside the parameters."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{names[parameter]}/{key}": value
         for optimiser in optimisers

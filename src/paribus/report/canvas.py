@@ -92,10 +92,10 @@ def label(text: str, limit: int = 30) -> str:
 
 
 def look_of(arms: Sequence[str], baseline: str) -> dict[str, tuple[str, str | tuple[float, tuple[float, ...]], str]]:
-    """Colour, dash and marker of each arm; the baseline is ink, solid, a circle. Beyond six the colours repeat."""
+    """Colour, dash and marker of each arm; the baseline is ink, solid, a circle. Beyond six colours repeat in another dash."""
     others = [arm for arm in arms if arm != baseline]
     looks = {
-        arm: (ARM_COLOURS[i % len(ARM_COLOURS)], ARM_DASHES[i % len(ARM_DASHES)], ARM_MARKERS[i % len(ARM_MARKERS)])
+        arm: (ARM_COLOURS[i % 6], ARM_DASHES[(i + i // 6) % 6], ARM_MARKERS[(i + i // 6) % 6])
         for i, arm in enumerate(others)
     }
     if baseline in arms:
@@ -121,7 +121,9 @@ def key(figure: Figure, arms: Sequence[str], looks: dict, *, markers: bool = Fal
     ]
     # matplotlib leaves a name that begins with "_" out of a legend; a space in front keeps it.
     names = [f" {label(a)}" if a.startswith("_") else label(a) for a in arms]
-    figure.legend(handles, names, loc="outside upper left", ncols=4, handlelength=3.2, columnspacing=2.0)
+    widest = 60 + 5.5 * max(map(len, names), default=0)  # points: swatch and gap, then 5.5 a letter at this size
+    columns = max(1, min(4, int(figure.get_figwidth() * 72 / widest)))
+    figure.legend(handles, names, loc="outside upper left", ncols=columns, handlelength=3.2, columnspacing=2.0)
 
 
 def to_svg(figure: Figure, name: str, title: str, description: str, *, standalone: bool = False) -> str:

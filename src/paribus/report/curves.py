@@ -186,17 +186,22 @@ def _zoom(lines: Sequence[Line]) -> tuple[float, float]:
         return 0.0, 1.0
     low = min(float(line.min()) for line in finite)
     top = float(np.median([line[min(int(_BEGIN * len(line)), line.size - 1)] for line in finite]))
-    return low - 0.06 * (top - low or 1), top + 0.1 * (top - low or 1)
+    drop = top - low or max(1.0, 0.1 * abs(low))
+    return low - 0.06 * drop, top + 0.1 * drop
 
 
 def _band(lines: Sequence[Line]) -> tuple[float, float]:
-    """Differences after the first tenth, zero in view: the first updates are noise far larger than any effect."""
+    """Differences after the first tenth, zero in view: the first updates are noise far larger than any effect.
+
+    The outermost fiftieth on each side may leave the panel, so that one run about to diverge does not flatten the rest.
+    """
     late = [line[len(line) // 10 :] for line in lines]
     values = np.concatenate([line[np.isfinite(line)] for line in late]) if late else np.zeros(0)
     if not values.size:
         return -0.1, 0.1
-    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    room = 0.1 * (high - low) or 0.01
+    inner = np.quantile(values, (0.02, 0.98))
+    low, high = min(float(inner[0]), 0.0), max(float(inner[1]), 0.0)
+    room = 0.2 * (high - low) or 0.01
     return low - room, high + room
 
 

@@ -87,7 +87,8 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
             continue
         arms = arms_of(content, scale)
         curves.sort(key=lambda curve: (arms.index(curve.arm), curve.seed))
-        compare = may_compare(rows, scale)
+        allowed = may_compare(rows, scale)
+        compare = allowed and len({curve.arm for curve in curves}) > 1
         svg = loss_curves_svg(curves, baseline_of(rows, scale, arms), f"figure-loss-{number}", differences=compare)
         updates = max(len(curve.tokens) for curve in curves)
         block = -(-updates // BLOCKS)
@@ -97,7 +98,7 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
             "The axis leaves out the first fall from the logarithm of the vocabulary; a cross marks a run that stops "
             "early. "
         )
-        caption += "Differences are smoothed the same way." if compare else _WITHHELD
+        caption += "Differences are smoothed the same way." if compare else "" if allowed else _WITHHELD
         figures.append(PageFigure(f"Scale {scale}", caption, svg))
     return figures
 
@@ -134,7 +135,7 @@ def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[Dia
         values = [value for value in content.diagnostics if value.diagnostic == name]
         note, figures = "", []
         if not values:
-            note = "Not measured in this study."
+            note = "No value has been read."
         elif text.correctness_only:
             worst = significant(largest(values))
             note = (

@@ -19,7 +19,7 @@ def explaining_storage(path: Path) -> Iterator[None]:
         raise StorageError(
             f"could not write {path}",
             received=f"{error.strerror or error}",
-            remedy="free space or permissions there and run the same command again: finished cells and checkpoints are kept",
+            remedy="make room there and run the same command again: finished cells and checkpoints are kept",
         ) from error
 
 

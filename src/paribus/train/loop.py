@@ -1,4 +1,4 @@
-"""Training as a generator of events. It knows batches and updates; what happens at an event is the caller's business."""
+"""Training as a generator of events. It knows batches and updates; what an event leads to is the caller's business."""
 
 import math
 import time
@@ -81,7 +81,7 @@ def train(
         if not math.isfinite(value):
             raise DivergenceError(
                 f"the training loss became {value} at step {state.step} ({tokens:,} tokens)",
-                remedy="lower the learning rates or lengthen the warm-up for every arm alike; the pair counts as a loss",
+                remedy="lower the learning rates or lengthen the warm-up, for every arm alike",
             )
         yield StepFinished(state.step, tokens, value, factor, time.perf_counter() - started)
         yield from milestone()

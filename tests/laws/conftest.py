@@ -1,0 +1,37 @@
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from paribus import mechanisms
+from paribus.model.lawbench import LawBench
+
+torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
+
+Install = Callable[[ModuleType], None]
+
+
+@pytest.fixture(scope="session")
+def bench_of() -> Callable[[str], LawBench]:
+    """The bench of a backbone, built once."""
+    benches: dict[str, LawBench] = {}
+    return lambda backbone: benches.setdefault(backbone, LawBench(backbone))
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Make a module an entry point of the registry for the length of a test."""
+
+    def forget() -> None:
+        mechanisms.modules.cache_clear()
+        mechanisms.mechanisms.cache_clear()
+
+    def into_registry(module: ModuleType) -> None:
+        point = SimpleNamespace(name=module.__name__, load=lambda: module)
+        monkeypatch.setattr(mechanisms, "entry_points", lambda group: [point] if group == "paribus.mechanisms" else [])
+        forget()
+
+    yield into_registry
+    monkeypatch.undo()
+    forget()

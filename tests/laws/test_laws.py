@@ -1,0 +1,195 @@
+"""Every law of every mechanism in the registry holds, and its perturbation breaks it."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from paribus.mechanisms import IDENTITY, laws_of, mechanisms, modules
+from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Reads, Seam, Site, Tap
+from paribus.mechanisms.laws import Arm, universal
+from paribus.mechanisms.standard import SerialResidual
+from paribus.model.lawbench import LawBench
+from paribus.roles import DeclaredModule, Init, Role, declarations, initialise
+from paribus.shapes import Heads, Stream
+
+UNIVERSAL_CLAIMS = {law.claim for law in universal({})}
+
+
+def example_arms() -> Iterator[tuple[str, Arm]]:
+    """An arm with each non-identity mechanism of the registry, by the mechanism's name."""
+    for seam in Seam:
+        for name, config in mechanisms(seam).items():
+            if name != IDENTITY[seam]:
+                yield name, {seam: {"name": name, **config.example}}
+
+
+def laws() -> Iterator[tuple[str, str, Law]]:
+    """(subject, backbone, law): what modules declare, then what every mechanism obeys."""
+    for module in modules():
+        for law in laws_of(module):
+            for backbone in law.backbones:
+                yield module.__name__.rpartition(".")[2], backbone, law
+    for name, arm in [("standard", {}), *example_arms()]:
+        for law in universal(arm):
+            for backbone in law.backbones:
+                yield name, backbone, law
+
+
+def readable(subject: str, backbone: str, law: Law) -> str:
+    return "-".join(re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (subject, backbone, law.claim))
+
+
+LAWS = [pytest.param(backbone, law, id=readable(subject, backbone, law)) for subject, backbone, law in laws()]
+
+
+@pytest.mark.parametrize(("backbone", "law"), LAWS)
+def test_the_law_holds(backbone: str, law: Law, bench_of: Callable[[str], LawBench]):
+    assert law.measure(bench_of(backbone), False) <= law.bound
+
+
+@pytest.mark.parametrize(("backbone", "law"), LAWS)
+def test_the_perturbation_breaks_the_law(backbone: str, law: Law, bench_of: Callable[[str], LawBench]):
+    assert law.measure(bench_of(backbone), True) > law.bound
+
+
+def test_every_mechanism_outside_the_standard_arm_is_under_the_universal_laws():
+    assert {name for name, _ in example_arms()} >= {"xsa", "block-attnres", "role-decoupled", "document"}
+    assert not {name for name, _ in example_arms()} & set(IDENTITY.values())
+
+
+# Mechanisms that are wrong on purpose. Each must be caught by the one law that names its fault.
+
+
+def next_value(v: Heads) -> Heads:
+    return functional.pad(v[:, 1:], (0, 0, 0, 0, 0, 1))
+
+
+class _Foresight(nn.Module):
+    def forward(self, y: Heads, v: Heads) -> Heads:
+        return y + 1e-3 * next_value(v)
+
+
+class LooksAhead(MechanismConfig):
+    name = "looks-ahead"
+    seam = Seam.OUTPUT_MAP
+
+    def build(self, geometry: Geometry, layer: int) -> nn.Module:
+        del geometry, layer
+        return _Foresight()
+
+
+class _ReadsOtherwiseWhenWatched(SerialResidual):
+    def read(self, memory: Stream, layer: int, site: Site, tap: Tap | None) -> Reads:
+        reads = super().read(memory, layer, site, tap)
+        return reads if tap is None else Reads.shared(reads.q + 1e-3)
+
+
+class ShyOfTaps(MechanismConfig):
+    name = "shy-of-taps"
+    seam = Seam.ROUTING
+
+    def build(self, geometry: Geometry, layer: int) -> nn.Module:
+        del layer
+        return _ReadsOtherwiseWhenWatched(geometry.layers)
+
+
+class _Scale(DeclaredModule):
+    """A map that does nothing until its parameter has left zero."""
+
+    def __init__(self, head_width: int, *, ahead: bool) -> None:
+        super().__init__()
+        self.declare("scale", (head_width,), Role.GAIN, Init())
+        self.ahead = ahead
+
+    def forward(self, y: Heads, v: Heads) -> Heads:
+        return y + self.get_parameter("scale") * (next_value(v) if self.ahead else v)
+
+
+class Learned(MechanismConfig):
+    """Correct: adds a parameter and nothing else."""
+
+    name = "learned"
+    seam = Seam.OUTPUT_MAP
+    ahead: bool = False
+
+    def build(self, geometry: Geometry, layer: int) -> nn.Module:
+        del layer
+        return _Scale(geometry.head_width, ahead=self.ahead)
+
+
+class _NoNumber(nn.Module):
+    def forward(self, y: Heads, v: Heads) -> Heads:
+        del v
+        return y * torch.nan
+
+
+class NotANumber(MechanismConfig):
+    name = "not-a-number"
+    seam = Seam.OUTPUT_MAP
+
+    def build(self, geometry: Geometry, layer: int) -> nn.Module:
+        del geometry, layer
+        return _NoNumber()
+
+
+def broken_laws(arm: Arm) -> set[str]:
+    bench = LawBench()
+    return {law.claim for law in universal(arm) if not law.measure(bench, False) <= law.bound}
+
+
+@pytest.mark.parametrize(
+    ("arm", "broken"),
+    [
+        ({"output_map": {"name": "looks-ahead"}}, {"a token changes no earlier logit, bit for bit"}),
+        ({"output_map": {"name": "learned", "ahead": True}}, {"a token changes no earlier logit, bit for bit"}),
+        ({"routing": {"name": "shy-of-taps"}}, {"logits are the same with taps on and off, bit for bit"}),
+        (
+            {"output_map": {"name": "not-a-number"}},
+            UNIVERSAL_CLAIMS - {"every tensor of the standard arm is there, with bit-identical initial values"},
+        ),
+        ({"output_map": {"name": "learned"}}, set()),
+    ],
+    ids=["looks one token ahead", "looks ahead once trained", "reads otherwise when tapped", "nan", "a correct one"],
+)
+def test_a_wrong_mechanism_is_caught_by_the_law_of_its_fault(
+    arm: Arm, broken: set[str], install: Callable[[ModuleType], None]
+):
+    install(sys.modules[__name__])
+    assert broken_laws(arm) == broken
+
+
+def test_an_initialiser_that_draws_in_sequence_is_caught(
+    install: Callable[[ModuleType], None], monkeypatch: pytest.MonkeyPatch
+):
+    """The classic fault: an added parameter moves every later draw, so "one seed" is two sets of initial weights."""
+
+    def drawn_in_sequence(model: nn.Module, *stream: str | int) -> None:
+        del stream
+        draw = torch.Generator().manual_seed(0)
+        for name, declaration in declarations(model).items():
+            noise = torch.randn(model.get_parameter(name).shape, generator=draw)
+            model.get_parameter(name).data = declaration.init.constant + declaration.init.std * noise
+
+    install(sys.modules[__name__])
+    monkeypatch.setattr("paribus.model.build.initialise", drawn_in_sequence)
+    assert broken_laws({"output_map": {"name": "learned"}}) == {
+        "every tensor of the standard arm is there, with bit-identical initial values"
+    }
+
+
+def test_a_shared_tensor_that_nobody_initialised_breaks_the_law_of_shared_values(monkeypatch: pytest.MonkeyPatch):
+    def forgets_the_last(model: nn.Module, *stream: str | int) -> None:
+        initialise(model, *stream)
+        if any(isinstance(module, DeclaredModule) and "routing" in name for name, module in model.named_modules()):
+            model.get_parameter("output_norm.gain").data.fill_(torch.nan)
+
+    monkeypatch.setattr("paribus.model.build.initialise", forgets_the_last)
+    assert "every tensor of the standard arm is there, with bit-identical initial values" in broken_laws(
+        {"routing": {"name": "block-attnres", "blocks": 3}}
+    )
