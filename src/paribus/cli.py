@@ -54,10 +54,11 @@ def plan(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
     from paribus.planning import describe, describe_json
 
     experiment = spec.load(file)
-    if as_json:
-        _print_json(describe_json(experiment, runs))
-    else:
-        describe(experiment, runs, _console())
+    with spec.naming(file):
+        if as_json:
+            _print_json(describe_json(experiment, runs))
+        else:
+            describe(experiment, runs, _console())
 
 
 @app.command()
@@ -69,7 +70,8 @@ def check(file: File) -> None:
     from paribus.terminal import table
 
     experiment = spec.load(file)
-    arms = resolve_arms(experiment)
+    with spec.naming(file):
+        arms = resolve_arms(experiment)
     console = _console()
     for (scale, name), arm in arms.items():
         reads = [
@@ -93,19 +95,16 @@ def check(file: File) -> None:
 def run(file: File, runs: Runs = RUNS) -> None:
     """Check the gates, train every missing cell, and write the report. Ctrl-C leaves a study that can be resumed."""
     from paribus.experiment import spec
-    from paribus.experiment.pairs import check_pair
+    from paribus.experiment.gates import require_all
     from paribus.launch.local import number_of_workers, run_workers
     from paribus.study import open_study, write_plan
     from paribus.terminal import live_study, steps_of_preparation
 
     experiment = spec.load(file)
     console = _console()
-    with steps_of_preparation(console) as progress:
+    with spec.naming(file), steps_of_preparation(console) as progress:
         study = open_study(experiment, file.parent, runs, progress)
     missing = study.missing
-    for name, contrast in experiment.contrasts.items():
-        scale = experiment.contrast_scale(contrast)
-        check_pair(experiment, name, study.arms[scale, contrast.treatment], study.arms[scale, contrast.baseline])
     if not missing:
         write_plan(study, None)
         console.print(f"nothing to train: all {len(study.cells)} cells are complete", highlight=False)
@@ -114,6 +113,7 @@ def run(file: File, runs: Runs = RUNS) -> None:
     for arm, count in study.stale_folders().items():
         console.print(f"{count} stale cells of {arm}: kept on disk, not used; trained anew", highlight=False)
     found = _run_gates(experiment, study.arms, console)
+    require_all(found)
     write_plan(study, found)
     steps = sum(study.arms[cell.scale, cell.arm].length.steps for cell in missing)
     workers = number_of_workers(experiment.execution, len(missing))
@@ -203,15 +203,15 @@ def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any,
 
 
 def _run_gates(experiment: Any, arms: Any, console: Any) -> list[Any]:
-    """Run all gates behind a bar. Raises GateError at the first that failed when a study is about to train."""
+    """Run all gates behind a bar, in a process set up like the one that trains."""
     from rich.progress import track
 
-    from paribus.experiment.gates import gates, number_of_gates, require_all
+    from paribus.experiment.gates import gates, number_of_gates
+    from paribus.study import prepare_process
 
+    prepare_process(experiment.execution)
     total = number_of_gates(experiment, arms)
-    found = list(track(gates(experiment, arms), "gates", total=total, console=console, transient=True))
-    require_all(found)
-    return found
+    return list(track(gates(experiment, arms), "gates", total=total, console=console, transient=True))
 
 
 def _print_json(value: Any) -> None:

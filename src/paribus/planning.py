@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from paribus.experiment.pairs import check_pair
+from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, resolve_arms
 from paribus.experiment.spec import UNITS, Experiment
 from paribus.reading import read_study
@@ -121,9 +121,7 @@ def _describe_design(experiment: Experiment, console: Console) -> None:
 
 def _checked_arms(experiment: Experiment) -> Mapping[tuple[str, str], ArmAtScale]:
     arms = resolve_arms(experiment)
-    for name, contrast in experiment.contrasts.items():
-        scale = experiment.contrast_scale(contrast)
-        check_pair(experiment, name, arms[scale, contrast.treatment], arms[scale, contrast.baseline])
+    check_pairs(experiment, arms)
     return arms
 
 

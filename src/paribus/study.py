@@ -25,6 +25,7 @@ from paribus.errors import CorpusError, DivergenceError
 from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.experiment.gates import Gate
+from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, Cell, cells, resolve_arms
 from paribus.measure.likelihood import bits_per_byte, document_nats, nats_per_token
 from paribus.measure.probes import probe
@@ -78,11 +79,12 @@ def open_study(
     runs: Path,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Study:
-    """Resolve the arms, claim the run folder, freeze or open the corpus, and lay out the cells.
+    """Resolve the arms, check the pairs, claim the run folder, freeze or open the corpus, and lay out the cells.
 
     Everything about the file is checked before anything is written. CorpusError where a budget exceeds the corpus.
     """
     arms = resolve_arms(experiment)
+    check_pairs(experiment, arms)
     folder = StudyFolder(runs / experiment.study)
     folder.claim_for(experiment.study)
     config = corpus_config(experiment.base.corpus, experiment_folder)
@@ -106,12 +108,14 @@ def open_study(
 
 def corpus_config(corpus: spec.Corpus, experiment_folder: Path) -> CorpusConfig:
     """The data branch's description of the corpus that the file declares. A path is relative to the file."""
-    fractions = {"test_fraction": corpus.test_fraction, "validation_fraction": corpus.validation_fraction}
-    similarity = corpus.near_duplicate_similarity
+    declared = CorpusConfig(
+        near_duplicate_similarity=corpus.near_duplicate_similarity,
+        test_fraction=corpus.test_fraction,
+        validation_fraction=corpus.validation_fraction,
+    )
     if corpus.path is None:
-        return CorpusConfig(near_duplicate_similarity=similarity, **fractions)
-    path = (experiment_folder / corpus.path).resolve()
-    return CorpusConfig("parquet", path, near_duplicate_similarity=similarity, **fractions)
+        return declared
+    return replace(declared, kind="parquet", folder=(experiment_folder / corpus.path).resolve())
 
 
 def write_plan(study: Study, found: list[Gate] | None) -> None:
@@ -272,6 +276,9 @@ def _measure(
         held_out = _limited(study.corpus.split(split), limits[split])
         documents = held_out.documents
         nats = document_nats(state.model, _scoring_batches(held_out, arm.base.context_length), len(documents))
+        if not np.isfinite(nats).all():
+            # The last update can break a model whose training loss was finite until then.
+            raise DivergenceError(f"the {split} loss became {nats.sum()} after step {event.step}")
         folder.write_rows(
             f"likelihood/{split}-{event.step:08d}",
             {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paribus.data.corpus import CorpusConfig, read_corpus
-from paribus.data.local_docs import module_text, read_local_docs
+from paribus.data.local_docs import PAGE_CHARACTERS, module_texts, read_local_docs
 from paribus.errors import CorpusError
 
 
@@ -69,7 +69,7 @@ def test_document_order_does_not_depend_on_the_file_system(package: Path, monkey
     assert read("typer", "jinja2")[0] == read("jinja2", "typer")[0]
 
 
-def test_a_module_becomes_one_text_with_a_heading_per_definition():
+def test_a_module_becomes_running_text_with_a_heading_per_definition():
     source = '''
 """The module."""
 def outer():
@@ -99,11 +99,20 @@ except ImportError:
         "m.Thing.method\n\nDoes.",
         "m.tried\n\nTried.",
     ]
-    assert module_text("m", ast.parse(source)) == "\n\n\n".join(expected)
+    assert module_texts("m", ast.parse(source)) == ["\n\n\n".join(expected)]
+
+
+def test_a_long_module_becomes_pages_that_end_between_docstrings():
+    functions = "\n".join(f'def f{n}():\n    """{"word " * 100}{n}."""' for n in range(12))
+    pages = module_texts("m", ast.parse(functions))
+    assert len(pages) == 3
+    assert all(page.startswith("m\n\n\nm.f") and page.endswith(".") for page in pages)
+    assert all(PAGE_CHARACTERS <= len(page) < PAGE_CHARACTERS + 600 for page in pages)
+    assert sum(page.count("m.f") for page in pages) == 12
 
 
 def test_a_module_without_docstrings_is_no_document():
-    assert module_text("m", ast.parse("x = 1")) is None
+    assert module_texts("m", ast.parse("x = 1")) == []
 
 
 def test_the_standard_library_is_read_without_its_tests_and_without_site_packages():

@@ -9,6 +9,7 @@ from statsmodels.stats.power import TTestPower
 
 from paribus.seeds import generator
 from paribus.stats import power
+from paribus.stats.paired import paired_t
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,14 @@ def test_words_that_claim_no_direction_do_not_depend_on_the_sign(effect_sd: floa
     if effect_sd == 0:  # every rejection under the null, less the few beyond the margin
         beyond = 2 * power.rule_power(5, 0.0, 1.5)
         assert below[0] == pytest.approx(0.05 - beyond, rel=1e-9)
+
+
+@pytest.mark.parametrize("seeds", [3, 4, 5, 6, 7, 8, 9, 10])
+def test_up_to_eight_seeds_no_rejected_mean_has_a_median_of_the_other_sign(seeds: int) -> None:
+    # t is largest where all that the median leaves free is equal and far above 0, and the rest just below it.
+    free = (seeds - 1) // 2
+    largest = paired_t((1.0,) * free + (-1e-9,) * (seeds - free)).t
+    assert (largest < stats.t.ppf(0.975, seeds - 1)) == (seeds <= 8)
 
 
 def test_seeds_needed_is_the_first_number_with_that_power() -> None:

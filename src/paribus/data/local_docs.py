@@ -1,7 +1,7 @@
 """The corpus that is already on the machine: documentation inside the installed Python packages.
 
-Source files are parsed, never imported and never executed. One document holds the docstrings of one module: the
-module's own, then those of its classes and functions under their qualified names.
+Source files are parsed, never imported and never executed. The docstrings of a module (its own, then those of its
+classes and functions under their qualified names) make documents of the length of a page, in the order of the source.
 """
 
 import ast
@@ -26,14 +26,19 @@ LOCAL_DOCS_PACKAGES = (
     "matplotlib",
     "pyarrow",
     "pydantic",
-    "torch",
     "jinja2",
     "rich",
     "typer",
     "tokenizers",
     "safetensors",
 )
-"""Packages that paribus itself depends on, so that every installation has them, and the language's own texts."""
+"""Packages that paribus itself depends on, so that every installation has them, and the language's own texts.
+
+Torch is left out: parsing its generated sources takes longer than all the others together.
+"""
+
+PAGE_CHARACTERS = 2000
+"""A document is closed by the first docstring that makes it at least this long."""
 
 # Tests document nothing; the rest is not the standard library but lives below its folder.
 _SKIPPED_FOLDERS = {"test", "tests", "idlelib", "site-packages", "dist-packages", "turtledemo", "_bundled"}
@@ -42,7 +47,7 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def read_local_docs(packages: Sequence[str], progress: Callable[[str, int, int], None]) -> RawTexts:
-    """One text per documented module of the named packages, sorted by package and module name.
+    """Page-long texts of the named packages, sorted by package and module name.
 
     A package that is not installed contributes nothing and has the version `absent`. Files that cannot be decoded
     or parsed are skipped and counted. Raises CorpusError for a name that cannot be a package.
@@ -60,23 +65,24 @@ def read_local_docs(packages: Sequence[str], progress: Callable[[str, int, int],
             tree = _parse(path)
             if tree is None:
                 skipped_files += 1
-            elif (text := module_text(module, tree)) is not None:
-                texts.append((text, package))
+                continue
+            texts += [(text, package) for text in module_texts(module, tree)]
     progress("read packages", len(versions), len(versions))
     return RawTexts(texts, empty=0, skipped_files=skipped_files, versions=versions)
 
 
-def module_text(module: str, tree: ast.Module) -> str | None:
-    """The docstrings of one module as running text with a heading per definition; None where nothing is documented."""
-    sections = []
-    if own := ast.get_docstring(tree):
-        sections.append(own)
+def module_texts(module: str, tree: ast.Module) -> list[str]:
+    """The docstrings of one module as pages of running text, a heading per definition, the module's name on top."""
+    own = ast.get_docstring(tree)
+    sections = [own] if own else []
     sections += [f"{name}\n\n{docstring}" for name, docstring in _docstrings(module, tree.body)]
-    if not sections:
-        return None
-    text = "\n\n\n".join([module, *sections])
+    pages: list[list[str]] = []
+    for section in sections:
+        if not pages or sum(map(len, pages[-1])) >= PAGE_CHARACTERS:
+            pages.append([module])
+        pages[-1].append(section)
     # A docstring may spell a lone surrogate, which has no UTF-8 form.
-    return text.encode("utf-8", "replace").decode()
+    return ["\n\n\n".join(page).encode("utf-8", "replace").decode() for page in pages]
 
 
 def _docstrings(prefix: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:

@@ -37,14 +37,18 @@ def module_path(name: str) -> Path | None:
 
 
 @cache
-def _imports(path: Path) -> tuple[str, ...]:
+def _imports(name: str, path: Path) -> tuple[str, ...]:
+    """Dotted names that the module imports, or might: `from a import b` names `a` and `a.b`."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(part for part in (above, node.module) if part)
+            found.add(source)
+            found.update(f"{source}.{alias.name}" for alias in node.names)
     return tuple(sorted(found))
 
 
@@ -63,10 +67,10 @@ def source_closure(roots: Iterable[str]) -> dict[str, Path]:
             if name in roots:
                 raise ParibusError(f"the source of module '{name}' is not a file", remedy="install it as source files")
             continue  # a name inside a module, not a module
-        if path.name == "__init__.py":
-            continue  # packages hold no logic except the registry
+        if path.name == "__init__.py" and name.split(".")[0] == "paribus":
+            continue  # here packages hold no logic except the registry; elsewhere they may hold a mechanism
         closure[name] = path
-        pending.extend(_imports(path))
+        pending.extend(_imports(name, path))
     return closure
 
 

@@ -71,8 +71,8 @@ def tensor_differences(treatment: ArmAtScale, baseline: ArmAtScale, also_differs
 def check_pair(experiment: Experiment, name: str, treatment: ArmAtScale, baseline: ArmAtScale) -> None:
     """Raise PairCheckError, naming the fields, where the contrast's arms differ in something undeclared."""
     contrast: Contrast = experiment.contrasts[name]
-    records = (resolved_fields(experiment, arm, corpus_digest="shared") for arm in (treatment, baseline))
-    found = undeclared_differences(*records, contrast.also_differs)
+    left, right = (resolved_fields(experiment, arm, corpus_digest="shared") for arm in (treatment, baseline))
+    found = undeclared_differences(left, right, contrast.also_differs)
     found += tensor_differences(treatment, baseline, contrast.also_differs)
     if treatment.base.corpus != baseline.base.corpus:
         found.append("corpus: the arms read different corpora")
@@ -84,3 +84,10 @@ def check_pair(experiment: Experiment, name: str, treatment: ArmAtScale, baselin
             received="; ".join(shown),
             remedy=f"make the fields equal, or add them to contrasts.{name}.also_differs",
         )
+
+
+def check_pairs(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]) -> None:
+    """`check_pair` for every contrast of the file."""
+    for name, contrast in experiment.contrasts.items():
+        scale = experiment.contrast_scale(contrast)
+        check_pair(experiment, name, arms[scale, contrast.treatment], arms[scale, contrast.baseline])

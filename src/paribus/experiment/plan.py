@@ -64,11 +64,12 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
     """Validate the arm's mechanisms on the scale's geometry and describe its model, built on the meta device."""
     base = experiment.arm(arm)
     model_config = experiment.model_config_of(base, scale)
-    configs = {seam: mechanisms.resolve(seam, getattr(base, seam), f"arms.{arm}.{seam}") for seam in Seam}
+    where = {seam: f"arms.{arm}.{seam}" if seam in experiment.arms[arm] else f"base.{seam}" for seam in Seam}
+    configs = {seam: mechanisms.resolve(seam, getattr(base, seam), where[seam]) for seam in Seam}
     for seam, config in configs.items():
         problem = config.validate_for(geometry_of(model_config))
         if problem is not None:
-            raise ExperimentFileError(f"arms.{arm}.{seam}: {problem}")
+            raise ExperimentFileError(f"{where[seam]}: {problem}")
     model = abstract_model(model_config, configs)
     modules = {mechanisms.module_of(config).__name__ for config in configs.values()}
     return ArmAtScale(
@@ -85,7 +86,7 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
         groups=route(model, base.optimiser),
         parameters_by_role={str(role): count for role, count in parameters_by_role(model).items()},
         training_flops_per_token=training_flops_per_token(model_config, configs),
-        source_lists=tuple(model.routing.source_lists()),  # pyright: ignore[reportCallIssue, reportArgumentType]
+        source_lists=tuple(model.routing.source_lists()),  # pyright: ignore[reportCallIssue]
         code_roots=tuple(sorted({backbone_module(model_config).__name__, *modules, *COMMON_ROOTS})),
     )
 

@@ -6,8 +6,10 @@ to paths. Mechanism tables are checked here for their shape only and by `paribus
 
 import hashlib
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -39,7 +41,7 @@ class Corpus(Table):
     """"local-docs" (the default) needs no download"""
     path: Annotated[Path, Field(strict=False)] | None = None
     """folder of Parquet files with a column `text`; relative to the experiment file"""
-    near_duplicate_similarity: Annotated[float, Field(ge=0.5, le=1.0)] = 0.8
+    near_duplicate_similarity: Annotated[float, Field(ge=0.7, le=1.0)] = 0.8
     """Jaccard similarity of word shingles from which a document repeats an earlier one and is dropped"""
     test_fraction: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.04
     """share of documents for the verdict"""
@@ -235,8 +237,10 @@ def merged(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in difference.items():
         below = result.get(key)
-        nested = isinstance(value, dict) and isinstance(below, dict) and key not in SEAM_FIELDS
-        result[key] = merged(below, value) if nested else value
+        if isinstance(value, dict) and isinstance(below, dict) and key not in SEAM_FIELDS:
+            result[key] = merged(below, value)
+        else:
+            result[key] = value
     return result
 
 
@@ -265,6 +269,19 @@ def load(path: Path) -> Experiment:
     return experiment
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors that are found after loading, in a mechanism's own table, name the file too."""
+    try:
+        yield
+    except ExperimentFileError as error:
+        if error.what.startswith(f"{path}: "):
+            raise
+        raise ExperimentFileError(
+            f"{path}: {error.what}", expected=error.expected, received=error.received, remedy=error.remedy
+        ) from None
+
+
 def rule_digest(experiment: Experiment) -> str:
     """Identity of everything that decides a verdict: contrasts and planned seeds. Changing it is recorded and shown."""
     contrasts = {name: contrast.model_dump_json() for name, contrast in sorted(experiment.contrasts.items())}
@@ -274,7 +291,8 @@ def rule_digest(experiment: Experiment) -> str:
 
 def declared(experiment: Experiment, scale: str, arm: str) -> str:
     """What the file says about an arm at a scale, as one text: a changed file is noticed without resolving it."""
-    return f"{experiment.arm(arm).model_dump_json()} {experiment.scales[scale].model_dump_json()}"
+    execution = experiment.execution.model_dump(include={"mode", "threads", "micro_batch_rows"})
+    return f"{experiment.arm(arm).model_dump_json()} {experiment.scales[scale].model_dump_json()} {execution}"
 
 
 def _validated(path: Path, table: dict[str, Any], prefix: str, kind: type[AnyTable]) -> AnyTable:
@@ -308,15 +326,20 @@ def _refuse(path: Path, error: ValidationError, prefix: str, kind: type[BaseMode
 
 def _valid_keys(kind: type[BaseModel], keys: list[str]) -> list[str]:
     """Field names of the table at the key path below `kind`."""
-    current: Any = kind
+    current: type[BaseModel] | None = kind
+    names_ahead = False
     for key in keys:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            current = _table_type(current.model_fields[key].annotation) if key in current.model_fields else None
-        # A name inside a dict of tables (scales, contrasts) leads to the same type of table.
-    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+        if names_ahead:
+            names_ahead = False  # a name inside a dict of tables (scales, contrasts) leads to the same type of table
+        elif current is not None and key in current.model_fields:
+            annotation = current.model_fields[key].annotation
+            current, names_ahead = _table_type(annotation), get_origin(annotation) is dict
+        else:
+            return []
+    return list(current.model_fields) if current is not None and not names_ahead else []
 
 
-def _table_type(annotation: Any) -> Any:
+def _table_type(annotation: Any) -> type[BaseModel] | None:
     """The table inside an annotation such as Annotated[dict[Name, Scale], ...] or Corpus | None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation

@@ -6,17 +6,17 @@ Workers share nothing but the folder; two `run`s at once are two more sets of wo
 import contextlib
 import multiprocessing
 import os
-import queue
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import connection
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from paribus.errors import ParibusError
 from paribus.experiment.spec import Execution, Experiment
 
-POLL_SECONDS = 0.2
 MALLOC_TUNABLES = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184"
 """Keep large buffers in the heap between steps instead of returning them to the system (measured; see decisions)."""
 
@@ -43,38 +43,45 @@ def run_workers(
     Raises the first worker's error after all have ended: what the others finished is kept.
     """
     context = multiprocessing.get_context("spawn")
-    events: Any = context.Queue()
-    stop = context.Event()
-    arguments = (experiment.model_dump_json(exclude_unset=True), experiment_folder, runs, events, stop, os.getpid())
-    with _environment("GLIBC_TUNABLES", MALLOC_TUNABLES):
-        workers: list[BaseProcess] = [context.Process(target=_work, args=arguments) for _ in range(count)]
-        for worker in workers:
-            worker.start()
+    arguments = (experiment.model_dump_json(exclude_unset=True), experiment_folder, runs)
+    workers: dict[Connection, BaseProcess] = {}
+    with _environment("GLIBC_TUNABLES", MALLOC_TUNABLES), _interrupts_ignored():
+        for _ in range(count):
+            # A link of its own for each: no lock that a killed worker could take along.
+            link, far_end = context.Pipe()
+            workers[link] = context.Process(target=_work, args=(*arguments, far_end))
+            workers[link].start()
+            far_end.close()
     errors: list[ParibusError] = []
-    with _two_step_interrupt(stop, workers):
-        while any(worker.is_alive() for worker in workers):
-            _drain(events, on_event, errors)
-        _drain(events, on_event, errors)
-    killed = [worker.exitcode for worker in workers if worker.exitcode]
-    if errors:
-        raise errors[0]
-    if killed and not stop.is_set():
-        raise ParibusError(
-            f"{len(killed)} of {count} workers ended unexpectedly",
-            received=f"exit codes {', '.join(map(str, killed))} (negative: the signal that ended it)",
-            remedy="run the same command again: what is finished is kept; fewer workers need less memory",
-        )
-    return not stop.is_set()
-
-
-def _drain(events: Any, on_event: Callable[[dict[str, Any]], None], errors: list[ParibusError]) -> None:
-    with contextlib.suppress(queue.Empty):
-        while True:
-            event = events.get(timeout=POLL_SECONDS)
+    with _two_step_interrupt(workers) as stopped:
+        for event in _events(list(workers)):
             if event["kind"] == "error":
                 errors.append(event["error"])
             else:
                 on_event(event)
+        for worker in workers.values():
+            worker.join()
+    killed = [worker.exitcode for worker in workers.values() if worker.exitcode]
+    if errors:
+        raise errors[0]
+    if killed and not stopped():
+        raise ParibusError(
+            f"{len(killed)} of {count} workers ended unexpectedly",
+            received=f"exit codes {', '.join(map(str, killed))} (negative: the signal that ended it)",
+            remedy="run the same command again, perhaps with fewer workers: finished cells and checkpoints are kept",
+        )
+    return not stopped()
+
+
+def _events(links: list[Connection]) -> Iterator[dict[str, Any]]:
+    """What the workers say, until each has ended and closed its link."""
+    while links:
+        for ready in connection.wait(links):
+            link = cast(Connection, ready)
+            try:
+                yield link.recv()
+            except (EOFError, OSError):  # ended, perhaps in the middle of a message
+                links.remove(link)
 
 
 @contextlib.contextmanager
@@ -91,34 +98,51 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _two_step_interrupt(stop: Any, workers: list[BaseProcess]) -> Iterator[None]:
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes started inside the block never see Ctrl-C, which a terminal sends to all: the parent decides on it."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def _two_step_interrupt(workers: Mapping[Connection, BaseProcess]) -> Iterator[Callable[[], bool]]:
+    """Inside the block the first signal asks the workers to stop and the second ends them; yields whether one came."""
+    signals = 0
+
     def on_signal(number: int, frame: object) -> None:
+        nonlocal signals
         del number, frame
-        if stop.is_set():
-            for worker in workers:
+        signals += 1
+        for link, worker in workers.items():
+            if signals > 1:
                 worker.terminate()
-        stop.set()
+            else:
+                with contextlib.suppress(OSError):
+                    link.send("stop")
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield lambda: signals > 0
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _work(experiment_json: str, experiment_folder: Path, runs: Path, events: Any, stop: Any, parent: int) -> None:
-    # The terminal sends Ctrl-C to the whole process group; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _work(experiment_json: str, experiment_folder: Path, runs: Path, link: Connection) -> None:
     from paribus.study import open_study, train_missing
 
+    def emit(event: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the parent is gone; `should_stop` says so at the next update
+            link.send(event)
+
     def should_stop() -> bool:
-        return stop.is_set() or os.getppid() != parent
+        return link.poll()  # a request to stop, or the end of the link: the parent is gone
 
     try:
         study = open_study(Experiment.model_validate_json(experiment_json), experiment_folder, runs)
-        train_missing(study, events.put, should_stop)
+        train_missing(study, emit, should_stop)
     except ParibusError as error:
-        events.put({"kind": "error", "error": error})
-    if os.getppid() != parent:
-        events.cancel_join_thread()  # nobody will read what is left
+        emit({"kind": "error", "error": error})

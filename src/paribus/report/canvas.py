@@ -92,7 +92,7 @@ def label(text: str, limit: int = 30) -> str:
 
 
 def look_of(arms: Sequence[str], baseline: str) -> dict[str, tuple[str, str | tuple[float, tuple[float, ...]], str]]:
-    """Colour, dash and marker of each arm; the baseline is ink, solid, a circle. Beyond six colours repeat in another dash."""
+    """Colour, dash and marker of each arm; the baseline is ink, solid, a circle. Six colours, then other dashes."""
     others = [arm for arm in arms if arm != baseline]
     looks = {
         arm: (ARM_COLOURS[i % 6], ARM_DASHES[(i + i // 6) % 6], ARM_MARKERS[(i + i // 6) % 6])

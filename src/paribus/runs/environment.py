@@ -35,7 +35,7 @@ def code_version() -> str:
         commit = _git(folder, "rev-parse", "--short=12", "HEAD")
         tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", str(folder))
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return "installed"
     return f"{commit}{'+changes' if changed else ''}" if tracked else "installed"
 

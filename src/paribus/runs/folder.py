@@ -145,6 +145,10 @@ class StudyFolder:
     def claim_for(self, study: str) -> None:
         """Create the folder for `study`, or make sure that it already is the study's. StudyFolderError where not."""
         identity = self.path / "study.json"
+        # Listed before the identity is looked for: another process may be creating the same study just now, and it
+        # writes the identity (aside first) before anything else.
+        aside = f".{identity.name}."
+        present = [e.name for e in self.path.iterdir() if not e.name.startswith(aside)] if self.path.exists() else []
         if identity.exists():
             found = read_json(identity)
             if found.get("study") != study or found.get("format") != FORMAT:
@@ -155,11 +159,11 @@ class StudyFolder:
                     remedy="choose another folder with --runs, or give this study another name",
                 )
             return
-        if self.path.exists() and any(self.path.iterdir()):
+        if present:
             raise StudyFolderError(
                 f"{self.path} holds files that are not a study's",
                 expected="an empty or new folder, or one with study.json",
-                received=", ".join(sorted(entry.name for entry in self.path.iterdir())[:5]),
+                received=", ".join(sorted(present)[:5]),
                 remedy="choose another folder with --runs",
             )
         write_json(identity, {"study": study, "format": FORMAT})

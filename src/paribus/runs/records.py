@@ -77,10 +77,16 @@ def json_line(value: Any) -> bytes:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Append one JSON line in a single write."""
+    """Append one JSON line in a single write. A torn last line is dropped, or it would swallow the new one."""
     with explaining_storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+        with path.open("a+b") as file:
+            end = file.seek(0, os.SEEK_END)
+            if end:
+                file.seek(end - 1)
+                if file.read(1) != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
             file.write(json_line(value))
 
 

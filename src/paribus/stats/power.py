@@ -6,8 +6,8 @@ excludes 0 is the non-central t; the whole rule (interval excludes 0 *and* |mean
 
     P(better | e, d) = E_s Phi( sqrt(S) (e - max(d, t s / sqrt(S))) ),
 
-computed by Gauss-Legendre on both sides of the kink. The skew rule is left out: below S = 10 it cannot take a rejection
-away (the largest t with a median of the other sign is smaller than the critical value), and above it does so rarely.
+computed by Gauss-Legendre on both sides of the kink. The skew rule is left out: up to S = 8 it cannot take a rejection
+away (the largest t with a median of the other sign is smaller than the critical value); from 9 on it does so rarely.
 """
 
 import functools

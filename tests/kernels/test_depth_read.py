@@ -1,0 +1,181 @@
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.kernels.depth_read import depth_read, depth_read_reference, inverse_rms
+
+Noise = Callable[..., Tensor]
+EPS = 1e-6
+BATCH, TIME = 2, 3
+U32, U64 = 2.0**-24, 2.0**-53
+
+
+def read(queries: Tensor, gain: Tensor, sources: Sequence[Tensor], eps: float = EPS) -> tuple[Tensor, Tensor]:
+    return depth_read(sources, [inverse_rms(v, eps) for v in sources], queries, gain)
+
+
+def leaves(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    return [t.to(dtype, copy=True).requires_grad_() for t in tensors]
+
+
+def with_gradients(
+    function: Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Tensor, Tensor]],
+    inputs: Sequence[Tensor],
+    upstream: Tensor,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """(mixes, weights, gradients of [queries, gain, *sources]) of `function` at `dtype`."""
+    queries, gain, *sources = own = leaves(inputs, dtype)
+    mixes, weights = function(queries, gain, sources)
+    return mixes, weights, list(torch.autograd.grad(mixes, own, upstream.to(dtype)))
+
+
+def twin(queries: Tensor, gain: Tensor, sources: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    return depth_read_reference(sources, queries, gain, EPS)
+
+
+def problem(noise: Noise, k: int, m: int, width: int, scale: float = 1.0) -> tuple[list[Tensor], Tensor]:
+    """([queries, gain, *sources], upstream gradient), exactly representable in float32."""
+    sources = [scale * noise(f"source {i}", BATCH, TIME, width) for i in range(k)]
+    inputs = [noise("queries", m, width) * width**-0.5, 1 + 0.3 * noise("gain", width), *sources]
+    return [t.float().double() for t in inputs], noise("upstream", m, BATCH, TIME, width).float().double()
+
+
+def error_bounds(inputs: Sequence[Tensor], upstream: Tensor, unit: float) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Elementwise bounds on the error of (mixes, weights, gradients) in an arithmetic of unit roundoff `unit`.
+
+    A sum of n rounded products errs by at most n * unit * (the sum of their absolute values) in any order. So each
+    bound is (roundings on the path) * unit * (the equation with every term replaced by its absolute value); a weight
+    carries twice the error of the logits on top, because p_k = exp(s_k) / sum_j exp(s_j).
+    """
+    queries, gain, *sources = (t.abs() for t in inputs)
+    v = torch.stack(sources)  # [source batch time width]
+    k, width = len(v), v.shape[-1]
+    key = v * (v.square().mean(-1, keepdim=True) + EPS).rsqrt()
+    keyed = queries * gain
+    scores = torch.einsum("kbtd,md->mbtk", key, keyed)
+    _, p = depth_read_reference(inputs[2:], inputs[0], inputs[1], EPS)
+    of_weights = (2 * (2 * width + 8) * scores.amax(-1, keepdim=True) + k + 4) * unit
+    roundings = (2 * width + 3 * k + 16) * unit
+    mix = torch.einsum("mbtk,kbtd->mbtd", p, v)
+    agreement = torch.einsum("mbtd,kbtd->mbtk", upstream.abs(), v)
+    of_scores = p * (agreement + (p * agreement).sum(-1, keepdim=True))
+    radial = torch.einsum("mbtk,mbtk->kbt", of_scores, scores)[..., None] / width
+    inverse = key / v.clamp_min(torch.finfo(torch.float64).tiny)
+    of_sources = torch.einsum("mbtk,mbtd->kbtd", p, upstream.abs())
+    of_sources = of_sources + inverse * (torch.einsum("mbtk,md->kbtd", of_scores, keyed) + key * radial)
+    of_keyed = torch.einsum("mbtk,kbtd->md", of_scores, key)
+    worst = float(of_weights.max()) + roundings
+    tokens = BATCH * TIME * k * unit
+    of_queries, of_gain = of_keyed * gain * (worst + tokens), (of_keyed * queries).sum(0) * (worst + tokens)
+    return mix * worst, p * of_weights, [of_queries, of_gain, *(of_sources * worst).unbind(0)]
+
+
+def assert_agrees(noise: Noise, k: int, m: int, width: int, dtype: torch.dtype, scale: float = 1.0) -> None:
+    unit = {torch.float32: U32, torch.float64: U64}[dtype]
+    inputs, upstream = problem(noise, k, m, width, scale)
+    mixes, weights, gradients = with_gradients(read, inputs, upstream, dtype)
+    expected_mixes, expected_weights, expected = with_gradients(twin, inputs, upstream, torch.float64)
+    # The twin rounds as well, in float64; its error is covered by doubling a float64 bound and negligible otherwise.
+    bound_mixes, bound_weights, bounds = error_bounds(inputs, upstream, 2 * unit)
+    assert ((mixes - expected_mixes).abs() <= bound_mixes).all()
+    assert ((weights - expected_weights).abs() <= bound_weights).all()
+    for found, wanted, bound in zip(gradients, expected, bounds, strict=True):
+        assert ((found - wanted).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("k", range(1, 10))
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_forward_and_all_gradients_agree_with_the_loop_written_from_the_equation(noise: Noise, k: int, m: int):
+    assert_agrees(noise, k, m, 13, torch.float64)
+    assert_agrees(noise, k, m, 13, torch.float32)
+
+
+@pytest.mark.parametrize("width", [3, 36, 52])
+def test_widths_that_are_no_powers_of_two_agree(noise: Noise, width: int):
+    assert_agrees(noise, 4, 2, width, torch.float32)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_sources_of_small_and_large_rms_agree(noise: Noise, scale: float):
+    assert_agrees(noise, 5, 2, 24, torch.float32, scale)
+
+
+def test_gradients_are_the_derivatives_of_the_forward_pass(noise: Noise):
+    inputs, _ = problem(noise, 4, 2, 6)
+    mixes = lambda queries, gain, *sources: read(queries, gain, sources, eps=1e-2)[0]  # noqa: E731
+    assert torch.autograd.gradcheck(mixes, leaves(inputs, torch.float64))
+
+
+@pytest.mark.parametrize("query_scale", [0.0, 1.0, 1e3])
+def test_a_single_source_is_returned_bit_for_bit_with_exactly_zero_query_and_gain_gradient(
+    noise: Noise, query_scale: float
+):
+    (queries, gain, source), upstream = problem(noise, 1, 2, 24)
+    mixes, weights, gradients = with_gradients(read, [query_scale * queries, gain, source], upstream, torch.float32)
+    assert torch.equal(mixes, source.float().expand_as(mixes))
+    assert torch.equal(weights, torch.ones_like(weights))
+    assert not gradients[0].any()
+    assert not gradients[1].any()
+    assert torch.equal(gradients[2], upstream.float().sum(0))
+
+
+def test_zero_queries_give_uniform_weights_the_mean_and_no_gain_gradient(noise: Noise):
+    (queries, *rest), upstream = problem(noise, 5, 2, 24)
+    mixes, weights, gradients = with_gradients(read, [0 * queries, *rest], upstream, torch.float64)
+    assert torch.equal(weights, torch.full_like(weights, 1 / 5))
+    # Five rounded products and four rounded sums.
+    assert ((mixes - torch.stack(rest[1:]).mean(0)).abs() <= 12 * U64 * torch.stack(rest[1:]).abs().sum(0)).all()
+    assert not gradients[1].any()
+    assert gradients[0].any()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_logits_of_a_thousand_stay_finite_and_pick_one_source(noise: Noise, sign: float):
+    (_, gain, *sources), upstream = problem(noise, 3, 1, 24)
+    queries = torch.full((1, 24), sign * 1e3 / 24)
+    sources[0] = torch.ones_like(sources[0])
+    mixes, weights, gradients = with_gradients(
+        read, [queries, torch.ones_like(gain), *sources], upstream, torch.float32
+    )
+    assert torch.equal(weights[..., 0], torch.full_like(weights[..., 0], float(sign > 0)))
+    assert all(t.isfinite().all() for t in (mixes, *gradients))
+
+
+def test_two_runs_give_equal_bits(noise: Noise):
+    inputs, upstream = problem(noise, 6, 2, 36)
+    (a, p, first), (b, q, second) = (with_gradients(read, inputs, upstream, torch.float32) for _ in range(2))
+    assert torch.equal(a, b)
+    assert torch.equal(p, q)
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+def test_views_that_are_not_contiguous_read_the_same_numbers(noise: Noise):
+    (queries, gain, *sources), upstream = problem(noise, 3, 2, 24)
+    strided = [
+        queries.repeat_interleave(2, dim=1)[:, ::2],
+        gain.repeat_interleave(3)[::3],
+        *(v.transpose(0, 2).contiguous().transpose(0, 2) for v in sources),
+    ]
+    assert not any(t.is_contiguous() for t in strided)
+    views = [t.detach().requires_grad_() for t in strided]
+    mixes, _ = read(views[0], views[1], views[2:])
+    backward = upstream.transpose(1, 3).contiguous().transpose(1, 3)
+    gradients = torch.autograd.grad(mixes, views, backward)
+    expected_mixes, _, expected = with_gradients(twin, [queries, gain, *sources], upstream, torch.float64)
+    bound, _, bounds = error_bounds([queries, gain, *sources], upstream, 2 * U64)
+    assert ((mixes - expected_mixes).abs() <= bound).all()
+    for found, wanted, allowed in zip(gradients, expected, bounds, strict=True):
+        assert ((found - wanted).abs() <= allowed).all()
+
+
+def test_weights_carry_no_gradient_and_a_second_derivative_is_refused(noise: Noise):
+    inputs, _ = problem(noise, 3, 1, 6)
+    queries, gain, *sources = own = leaves(inputs, torch.float64)
+    mixes, weights = read(queries, gain, sources)
+    assert not weights.requires_grad
+    first = torch.autograd.grad(mixes.square().sum(), own, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first[0].sum().backward()
