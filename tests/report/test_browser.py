@@ -46,6 +46,8 @@ def test_a_browser_opens_the_page_from_disk_shows_it_and_refuses_whatever_it_wou
     picture, console = shoot(opened, tmp_path)
     assert console == []
     assert different_rows(picture) > 100
-    # The page forbids itself every request, so a request would be an error in the console: shown on one that tries.
-    opened.write_text(opened.read_text().replace("<main", '<img src="https://example.invalid/x.png"><main', 1))
-    assert any("Content Security Policy" in line for line in shoot(opened, tmp_path)[1])
+    # The page forbids itself every request, so a request would be an error in the console: shown on a page that tries.
+    tries = '<img src="https://example.invalid/x.png"><script src="https://example.invalid/x.js"></script><main'
+    opened.write_text(opened.read_text().replace("<main", tries, 1))
+    refused = [line for line in shoot(opened, tmp_path)[1] if "Content Security Policy" in line]
+    assert [any(name in line for line in refused) for name in ("x.png", "x.js")] == [True, True]

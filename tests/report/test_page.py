@@ -134,7 +134,8 @@ def test_the_same_content_gives_the_same_bytes(study: ReportContent, pages: dict
     assert page.write(study, tmp_path / "new") == tmp_path / "new" / "report.html"
     assert (tmp_path / "new" / "report.html").read_text(encoding="utf-8") == pages["finished"]
     assert (tmp_path / "new" / "report.json").read_text(encoding="utf-8") == page.to_json(study)
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["report.html", "report.json"]
+    written = ["report.html", "report.json", "verdict.md", "verdict.svg"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == written
 
 
 def test_hostile_names_are_shown_and_never_obeyed(study: ReportContent) -> None:
@@ -222,4 +223,16 @@ def test_a_refused_write_leaves_nothing_behind_and_says_what_to_do(study: Report
     (tmp_path / "report.html").mkdir()
     with pytest.raises(StorageError, match="free space or make the folder writable"):
         page.write(study, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "report.html",
+        "report.json",
+        "verdict.md",
+        "verdict.svg",
+    ]
+
+
+def test_the_verdict_alone_lies_beside_the_page(study: ReportContent, tmp_path: Path) -> None:
+    page.write(study, tmp_path)
+    assert (tmp_path / "verdict.svg").read_text().startswith("<svg")
+    rows = (tmp_path / "verdict.md").read_text().splitlines()
+    assert len(rows) == 2 + len(study.verdicts)

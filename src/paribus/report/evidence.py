@@ -1,8 +1,8 @@
 """What of a verdict may be shown: the one door between the statistics and everything a reader sees.
 
 Before the planned seeds (or a declared look) nothing that hints at an outcome leaves here: no word but "waiting", no
-p value, no interval, no mean and no per-seed difference, whatever the record behind it holds (`rules-of-evidence.md`,
-section 2). Figures, tables, the page and its JSON take `Shown`, never the verdict itself.
+p value, no interval, no mean and no per-seed difference, whatever the record behind it holds (rules of
+evidence, section 2). Figures, tables, the page and its JSON take `Shown`, never the verdict itself.
 """
 
 import dataclasses

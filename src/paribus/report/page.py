@@ -1,6 +1,7 @@
 """One self-contained page per study: it opens from a disk, without a network, a script or a font of its own.
 
-The same content gives the same bytes. Beside the page lies `report.json`, the verdicts and cells for programs.
+The same content gives the same bytes. Beside the page lie `report.json` (verdicts and cells for programs), and
+the verdict alone as `verdict.svg` and `verdict.md`, to be shown where the page cannot be.
 """
 
 import json
@@ -23,6 +24,8 @@ from paribus.stats.verdict import Word
 
 PAGE = "report.html"
 DATA = "report.json"
+FIGURE = "verdict.svg"
+MARKDOWN = "verdict.md"
 _FORMAT = 1
 """version of the layout of `report.json`"""
 
@@ -76,9 +79,15 @@ def to_json(content: ReportContent) -> str:
 
 
 def write(content: ReportContent, folder: Path) -> Path:
-    """Write the page and its data into `folder`, each aside and renamed, and return the page's path."""
+    """Write the page, its data, and the verdict alone as a figure and as Markdown; return the page's path.
+
+    Each file is written aside and renamed.
+    """
     page = folder / PAGE
+    rows = shown_rows(content)
     _replace(folder / DATA, to_json(content))
+    _replace(folder / FIGURE, figures.readme_figure(rows))
+    _replace(folder / MARKDOWN, tables.to_markdown(tables.verdict_table(rows, content.parameters)))
     _replace(page, render(content))
     return page
 

@@ -1,0 +1,109 @@
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from torch import nn
+
+from paribus.errors import ExperimentFileError
+from paribus.mechanisms import IDENTITY, diagnostics_of, mechanisms, modules, resolve
+from paribus.mechanisms.contract import Geometry, MechanismConfig, Seam
+from paribus.mechanisms.exclusive import ExclusiveSelfAttention
+
+Install = Callable[..., None]
+
+
+def module_with(module_name: str, mechanism_name: str, *, at: Seam = Seam.OUTPUT_MAP) -> ModuleType:
+    """A module, as an installed package would bring it, that declares one mechanism."""
+
+    class Outside(MechanismConfig):
+        name = mechanism_name
+        seam = at
+
+        def build(self, geometry: Geometry, layer: int) -> nn.Module:
+            del geometry, layer
+            return nn.Identity()
+
+    Outside.__module__ = module_name
+    module = ModuleType(module_name)
+    vars(module)["Outside"] = Outside
+    return module
+
+
+def refusal(seam: Seam, table: dict[str, Any]) -> ExperimentFileError:
+    with pytest.raises(ExperimentFileError) as caught:
+        resolve(seam, table, f"arms.a.{seam}")
+    return caught.value
+
+
+def test_every_seam_has_its_identity_and_no_table_means_the_identity():
+    for seam in Seam:
+        assert resolve(seam, None, "here") == mechanisms(seam)[IDENTITY[seam]]()
+
+
+def test_a_mechanism_belongs_to_one_seam_only():
+    names = [name for seam in Seam for name in mechanisms(seam)]
+    assert len(names) == len(set(names))
+    assert all(config.seam is seam for seam in Seam for config in mechanisms(seam).values())
+
+
+def test_diagnostics_have_names_of_their_own_over_the_whole_registry():
+    names = [diagnostic.name for module in modules() for diagnostic in diagnostics_of(module)]
+    assert len(names) == len(set(names)) > 0
+
+
+def test_an_unknown_name_is_refused_with_the_valid_ones_and_the_nearest():
+    error = refusal(Seam.ROUTING, {"name": "block-atnres", "blocks": 3})
+    assert error.what == "arms.a.routing.name: unknown mechanism"
+    assert error.expected == "'block-attnres', 'role-decoupled', 'serial'"
+    assert error.received == "'block-atnres'"
+    assert error.remedy == "did you mean 'block-attnres'?"
+
+
+def test_a_mechanism_of_another_seam_is_unknown_here():
+    assert "unknown mechanism" in refusal(Seam.MASK, {"name": "xsa"}).what
+
+
+@pytest.mark.parametrize("table", [{}, {"name": 3}, {"strength": 1.0}])
+def test_a_table_without_a_name_is_refused(table: dict[str, Any]):
+    assert "unknown mechanism" in refusal(Seam.OUTPUT_MAP, table).what
+
+
+def test_an_unknown_key_is_refused_with_the_nearest():
+    error = refusal(Seam.OUTPUT_MAP, {"name": "xsa", "strenght": 0.5})
+    assert error.what == "arms.a.output_map.strenght: unknown key"
+    assert error.remedy == "did you mean 'strength'?"
+
+
+@pytest.mark.parametrize("key", ["strength", "example", "seam"])
+def test_an_identity_has_no_keys(key: str):
+    assert refusal(Seam.OUTPUT_MAP, {"name": "standard", key: 1.0}).what.endswith("unknown key")
+
+
+def test_a_mechanism_of_an_installed_package_is_found(install: Install):
+    install(module_with("somewhere.else", "outside"))
+    assert resolve(Seam.OUTPUT_MAP, {"name": "outside"}, "here").name == "outside"
+    assert modules()[-1].__name__ == "somewhere.else"
+    assert "xsa" in mechanisms(Seam.OUTPUT_MAP)
+
+
+def test_two_mechanisms_of_one_name_at_one_seam_are_refused_naming_both_modules(install: Install):
+    install(module_with("somewhere.else", "xsa"))
+    with pytest.raises(ExperimentFileError) as caught:
+        mechanisms(Seam.OUTPUT_MAP)
+    assert caught.value.what == "two mechanisms are called 'xsa' at the seam 'output_map'"
+    assert caught.value.received == "paribus.mechanisms.exclusive and somewhere.else"
+
+
+def test_a_mechanism_that_a_module_merely_imports_is_counted_once(install: Install):
+    module = module_with("somewhere.else", "outside")
+    vars(module)["ExclusiveSelfAttention"] = ExclusiveSelfAttention
+    install(module)
+    assert mechanisms(Seam.OUTPUT_MAP)["xsa"] is ExclusiveSelfAttention
+
+
+def test_a_configuration_cannot_change_after_validation():
+    config = resolve(Seam.OUTPUT_MAP, {"name": "xsa"}, "here")
+    with pytest.raises(ValidationError, match="frozen"):
+        config.strength = 0.5  # pyright: ignore[reportAttributeAccessIssue]  (the point of the test)

@@ -1,0 +1,46 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.mechanisms import resolve
+from paribus.mechanisms.contract import MechanismConfig, Seam
+from paribus.model.build import build_model
+from paribus.model.config import ModelConfig
+from paribus.model.prenorm import Prenorm
+
+torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
+
+Arm = Mapping[str, Mapping[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def config() -> ModelConfig:
+    return ModelConfig(layers=3, width=24, head_width=8, mlp_width=40, vocabulary_size=37, context_length=16)
+
+
+@pytest.fixture(scope="session")
+def mechanisms_of() -> Callable[[Arm], dict[Seam, MechanismConfig]]:
+    return lambda arm: {seam: resolve(seam, dict(arm[seam]) if seam in arm else None, seam) for seam in Seam}
+
+
+@pytest.fixture(scope="session")
+def build(config: ModelConfig, mechanisms_of: Callable[[Arm], dict[Seam, MechanismConfig]]) -> Callable[..., Prenorm]:
+    """A model of an arm: build(arm, dtype, stream, config)."""
+
+    def model(
+        arm: Arm,
+        dtype: torch.dtype = torch.float32,
+        stream: tuple[str | int, ...] = ("study", "S", 0),
+        config: ModelConfig = config,
+    ) -> Prenorm:
+        return build_model(config, mechanisms_of(arm), stream, dtype)
+
+    return model
+
+
+@pytest.fixture(scope="session")
+def tokens(config: ModelConfig) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(1, config.vocabulary_size, (2, config.context_length), generator=generator)
