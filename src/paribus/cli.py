@@ -210,8 +210,8 @@ def _run_gates(experiment: Any, arms: Any, console: Any) -> list[Any]:
     from paribus.study import prepare_process
 
     prepare_process(experiment.execution)
-    total = number_of_gates(experiment, arms)
-    return list(track(gates(experiment, arms), "gates", total=total, console=console, transient=True))
+    total, quiet = number_of_gates(experiment, arms), not console.is_terminal
+    return list(track(gates(experiment, arms), "gates", total, console=console, transient=True, disable=quiet))
 
 
 def _print_json(value: Any) -> None:

@@ -22,7 +22,7 @@ def cell_name(event: Mapping[str, Any]) -> str:
 def steps_of_preparation(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each phase of preparing a corpus: (phase, done, total), total 0 where it is not known."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
 
         def show(phase: str, done: int, total: int) -> None:

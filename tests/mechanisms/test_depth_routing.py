@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,8 +9,8 @@ from torch import Tensor
 from paribus.errors import ExperimentFileError
 from paribus.mechanisms import resolve
 from paribus.mechanisms.attention_residuals import DIAGNOSTICS as PARENTS
-from paribus.mechanisms.attention_residuals import BlockResiduals, js_divergence, mean_js
-from paribus.mechanisms.contract import Geometry, MechanismConfig, Seam, Site
+from paribus.mechanisms.attention_residuals import BlockResiduals, derive_js, js_divergence, observe_js
+from paribus.mechanisms.contract import Geometry, MechanismConfig, Reads, Seam, Site
 from paribus.mechanisms.role_decoupled import DIAGNOSTICS as CHILDS
 from paribus.model.lawbench import LawBench
 from paribus.seeds import generator
@@ -148,23 +149,18 @@ def test_depth_sources_are_float32_whatever_the_sublayers_write(table: dict[str,
     assert sum(float(source.value[0, 0, 0]) for source in memory.sources) == 9
 
 
-def test_the_value_projection_alone_moves_with_the_value_query(bench: LawBench):
+@pytest.mark.parametrize(("query", "moved"), [("value_query", "v"), ("query", "qk")])
+def test_a_query_moves_the_projections_of_its_own_role_and_no_others(bench: LawBench, query: str, moved: str):
     model = bench.model({"routing": {"name": "role-decoupled", "blocks": 3}})
-    seen: list[dict[str, Tensor]] = []
-
-    def tap(site: str, layer: int, **tensors: Tensor) -> None:
-        if (site, layer) in (("attention depth read", 1), ("attention output", 1)):
-            seen[-1].update(tensors)
-
+    seen: list[Reads] = []
+    model.get_submodule("layers.1.attention").register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     for _ in range(2):
-        seen.append({})
         with torch.no_grad():
-            bench.logits(model, tap=tap)
-        bench.disturb(model, "attention.1.value_query")
+            bench.logits(model)
+        bench.disturb(model, f"attention.1.{query}")
     before, after = seen
-    assert torch.equal(before["weights of query"], after["weights of query"])
-    assert not torch.equal(before["weights of value_query"], after["weights of value_query"])
-    assert not torch.equal(before["v"], after["v"])
+    changed = {role for role in "qkv" if not torch.equal(getattr(before, role), getattr(after, role))}
+    assert changed == set(moved)
 
 
 def distributions(name: str, *shape: int) -> Tensor:
@@ -173,7 +169,8 @@ def distributions(name: str, *shape: int) -> Tensor:
 
 def test_js_divergence_is_the_square_of_scipys_distance():
     p, q = distributions("p", 3, 5, 4), distributions("q", 3, 5, 4)
-    expected = torch.from_numpy(jensenshannon(p.numpy(), q.numpy(), axis=-1)) ** 2
+    pairs = zip(p.flatten(0, 1).numpy(), q.flatten(0, 1).numpy(), strict=True)
+    expected = torch.tensor([jensenshannon(*pair) ** 2 for pair in pairs], dtype=torch.float64).reshape(3, 5)
     # Sums of four products of logarithms, none above ln 2 times a few; scipy takes a root that is squared here.
     assert (js_divergence(p, q) - expected).abs().max() < 64 * 2.0**-53
 
@@ -182,6 +179,10 @@ def test_js_divergence_is_zero_for_equal_and_ln_2_for_disjoint_distributions():
     left, right = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.5, 0.5])
     assert float(js_divergence(left, left)) == 0.0
     assert float(js_divergence(left, right)) == pytest.approx(0.6931471805599453, rel=1e-15)
+
+
+def mean_js(p: torch.Tensor, q: torch.Tensor, weight: torch.Tensor) -> Mapping[str, float]:
+    return derive_js(observe_js(p, q, weight))
 
 
 def test_mean_js_weights_tokens_and_tells_per_token_from_averaged_routes():
@@ -198,8 +199,8 @@ def test_mean_js_weights_tokens_and_tells_per_token_from_averaged_routes():
 
 def test_a_single_source_or_unequal_numbers_of_sources_have_no_divergence():
     one, two, three = (torch.full((1, 2, k), 1 / k) for k in (1, 2, 3))
-    assert mean_js(one, one, torch.ones(1, 2)) == {}
-    assert mean_js(two, three, torch.ones(1, 2)) == {}
+    assert observe_js(one, one, torch.ones(1, 2)) == {}
+    assert observe_js(two, three, torch.ones(1, 2)) == {}
 
 
 def test_depth_weights_are_weighted_means_by_role_without_reads_of_one_source():
@@ -214,7 +215,7 @@ def test_depth_weights_are_weighted_means_by_role_without_reads_of_one_source():
 def test_role_divergence_needs_two_roles_and_site_divergence_two_sites():
     p, q, weight = distributions("p", 1, 3, 2), distributions("q", 1, 3, 2), torch.ones(1, 3)
     attention, mlp = "attention depth read/weights of", "mlp depth read/weights of"
-    expected = mean_js(p, q, weight)
+    expected = observe_js(p, q, weight)
     assert BY_NAME["js_qk_v"].observe({f"{attention} query": p, f"{attention} value_query": q}, weight) == expected
     assert BY_NAME["js_qk_v"].observe({f"{attention} query": p}, weight) == {}
     assert BY_NAME["js_attention_mlp"].observe({f"{attention} query": p, f"{mlp} query": q}, weight) == expected

@@ -139,7 +139,7 @@ def test_query_key_and_value_share_one_norm_of_a_shared_read(build: Build, token
     """The standard arm normalises each read once: one tensor enters all three projections."""
     model = build({})
     seen: list[Reads] = []
-    model.layers[0].attention.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model.get_submodule("layers.0.attention").register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     model(tokens, torch.zeros_like(tokens))
     assert seen[0].q is seen[0].k is seen[0].v
 
@@ -153,14 +153,13 @@ def test_the_first_layers_value_reaches_the_value_map_of_later_layers(build: Bui
             first.append(first_value)
             return own
 
-    for layer in model.layers:
-        layer.attention.value_map = Spy()
+    for layer in range(3):
+        model.set_submodule(f"layers.{layer}.attention.value_map", Spy())
     model(tokens, torch.zeros_like(tokens))
     assert first[0] is first[1] is first[2]
-    expected = functional.linear(
-        functional.rms_norm(functional.rms_norm(model.embedding[tokens], (24,), None, 1e-6), (24,), None, 1e-6),
-        model.layers[0].attention.value,
-    )
+    stream = functional.rms_norm(model.get_parameter("embedding")[tokens], (24,), None, 1e-6)
+    value = model.get_parameter("layers.0.attention.value")
+    expected = functional.linear(functional.rms_norm(stream, (24,), None, 1e-6), value)
     assert torch.allclose(first[0].flatten(-2), expected, atol=24 * U32)
 
 

@@ -257,10 +257,12 @@ def load(path: Path) -> Experiment:
         raise ExperimentFileError(f"{path}: not a readable TOML file", received=str(error)) from None
     table.setdefault("study", path.stem)
     experiment = _validated(path, table, "", Experiment)
+    _check_shared(path, experiment)
     for name, difference in experiment.arms.items():
         _validated(path, merged(experiment.base.model_dump(exclude_unset=True), difference), f"arms.{name}", Base)
-    for name in experiment.scales:
+    for name, scale in experiment.scales.items():
         for arm in experiment.arms:
+            _check_milestones(path, name, scale, experiment.arm(arm).batch_tokens)
             try:
                 experiment.model_config_of(experiment.arm(arm), name)
             except ValidationError as error:
@@ -347,14 +349,28 @@ def _table_type(annotation: Any) -> type[BaseModel] | None:
     return next((table for table in found if table is not None), None)
 
 
-def _check_references(path: Path, experiment: Experiment) -> None:
+def _check_shared(path: Path, experiment: Experiment) -> None:
     for name, difference in experiment.arms.items():
-        for shared in {"corpus", "tokenizer"} & difference.keys():
+        for shared in sorted({"corpus", "tokenizer"} & difference.keys()):
             raise ExperimentFileError(
                 f"{path}: arms.{name}.{shared}: an arm cannot have its own",
                 expected=f"[base] {shared}, shared by all arms",
                 remedy="a comparison across corpora is two studies",
             )
+
+
+def _check_milestones(path: Path, name: str, scale: Scale, batch_tokens: int) -> None:
+    budgets = (*scale.milestones_tokens, scale.budget_tokens)
+    if len({-(-budget // batch_tokens) for budget in budgets}) < len(budgets):
+        raise ExperimentFileError(
+            f"{path}: scales.{name}.milestones_tokens: two budgets end at the same update",
+            expected=f"budgets at least one update of {batch_tokens:,} tokens apart",
+            received=", ".join(f"{budget:,}" for budget in budgets),
+            remedy="drop one of them, or make batch_tokens smaller",
+        )
+
+
+def _check_references(path: Path, experiment: Experiment) -> None:
     for name, contrast in experiment.contrasts.items():
         for side in ("treatment", "baseline"):
             arm = getattr(contrast, side)

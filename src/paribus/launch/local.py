@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -42,18 +42,12 @@ def run_workers(
     The first Ctrl-C (or SIGTERM) asks workers to write a checkpoint and end; the second ends them at once.
     Raises the first worker's error after all have ended: what the others finished is kept.
     """
-    context = multiprocessing.get_context("spawn")
     arguments = (experiment.model_dump_json(exclude_unset=True), experiment_folder, runs)
-    workers: dict[Connection, BaseProcess] = {}
-    with _environment("GLIBC_TUNABLES", MALLOC_TUNABLES), _interrupts_ignored():
-        for _ in range(count):
-            # A link of its own for each: no lock that a killed worker could take along.
-            link, far_end = context.Pipe()
-            workers[link] = context.Process(target=_work, args=(*arguments, far_end))
-            workers[link].start()
-            far_end.close()
     errors: list[ParibusError] = []
-    with _two_step_interrupt(workers) as stopped:
+    with contextlib.ExitStack() as stack:
+        with _interrupts_deferred():
+            workers = _started(count, arguments)
+            stopped = stack.enter_context(_two_step_interrupt(workers))
         for event in _events(list(workers)):
             if event["kind"] == "error":
                 errors.append(event["error"])
@@ -71,6 +65,19 @@ def run_workers(
             remedy="run the same command again, perhaps with fewer workers: finished cells and checkpoints are kept",
         )
     return not stopped()
+
+
+def _started(count: int, arguments: tuple[str, Path, Path]) -> dict[Connection, BaseProcess]:
+    """Running workers by the parent's end of their links: one link each, so that no lock dies with a killed worker."""
+    context = multiprocessing.get_context("spawn")
+    workers: dict[Connection, BaseProcess] = {}
+    with _environment("GLIBC_TUNABLES", MALLOC_TUNABLES):
+        for _ in range(count):
+            link, far_end = context.Pipe()
+            workers[link] = context.Process(target=_work, args=(*arguments, far_end))
+            workers[link].start()
+            far_end.close()
+    return workers
 
 
 def _events(links: list[Connection]) -> Iterator[dict[str, Any]]:
@@ -98,13 +105,14 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Processes started inside the block never see Ctrl-C, which a terminal sends to all: the parent decides on it."""
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C, which a terminal sends to all, waits for the block's end; processes started inside never see it."""
+    resource_tracker.ensure_running()  # starting it inside would lift the mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextlib.contextmanager

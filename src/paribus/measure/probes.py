@@ -57,4 +57,12 @@ def probe(model: nn.Module, batches: Iterable[Consumed], diagnostics: Sequence[D
                         key = (diagnostic.name, layer, group)
                         sums[key] = sums.get(key, 0.0) + positions * value
                         weights[key] = weights.get(key, 0.0) + positions
-    return [Reading(*key, value=total / weights[key]) for key, total in sorted(sums.items())]
+    means: dict[tuple[str, int], dict[str, float]] = {}
+    for (name, layer, group), total in sums.items():
+        means.setdefault((name, layer), {})[group] = total / weights[name, layer, group]
+    derive = {diagnostic.name: diagnostic.derive for diagnostic in diagnostics}
+    return [
+        Reading(name, layer, group, value)
+        for (name, layer), found in sorted(means.items())
+        for group, value in derive[name](found).items()
+    ]

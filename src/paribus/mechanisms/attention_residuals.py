@@ -200,24 +200,35 @@ def js_divergence(p: Tensor, q: Tensor) -> Tensor:
     return (kl(p) + kl(q)) / 2
 
 
-def mean_js(p: Tensor, q: Tensor, weight: Tensor) -> Mapping[str, float]:
-    """JS of two routes [batch time source]: per token and then averaged, and of the averaged routes.
+def observe_js(p: Tensor, q: Tensor, weight: Tensor) -> Mapping[str, float]:
+    """Means over positions of the per-token JS of two routes [batch time source], and of each route.
 
     Empty where a read has a single source (the divergence is 0 by definition) or the numbers of sources differ.
     """
     if p.shape[-1] == 1 or p.shape != q.shape:
         return {}
     share = weight.double() / weight.sum()
-    averaged = ((route.double() * share[..., None]).sum((0, 1)) for route in (p, q))
-    return {
-        "per token, then averaged": float((js_divergence(p, q) * share).sum()),
-        "of averaged routes": float(js_divergence(*averaged)),
+    routes = {
+        f"{name} {k}": float(mean)
+        for name, route in (("p", p), ("q", q))
+        for k, mean in enumerate((route.double() * share[..., None]).sum((0, 1)))
     }
+    return {"per token, then averaged": float((js_divergence(p, q) * share).sum()), **routes}
+
+
+def derive_js(means: Mapping[str, float]) -> Mapping[str, float]:
+    """JS per token and then averaged, and JS of the averaged routes, from the means over all positions."""
+    p, q = (
+        torch.tensor([m for key, m in means.items() if key.startswith(f"{name} ")], dtype=torch.float64)
+        for name in ("p", "q")
+    )
+    key = "per token, then averaged"
+    return {key: means[key], "of averaged routes": float(js_divergence(p, q))}
 
 
 def _js_of_sites(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, float]:
     attention, mlp = (tapped[f"{site} depth read/weights of query"] for site in (Site.ATTENTION, Site.MLP))
-    return mean_js(attention, mlp, weight)
+    return observe_js(attention, mlp, weight)
 
 
 DIAGNOSTICS = (
@@ -242,6 +253,7 @@ DIAGNOSTICS = (
         unit="nats",
         sites=(f"{Site.ATTENTION} depth read", f"{Site.MLP} depth read"),
         observe=_js_of_sites,
+        derive=derive_js,
     ),
 )
 

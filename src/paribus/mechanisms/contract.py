@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
@@ -57,6 +57,7 @@ class Geometry:
         return 2 * self.layers
 
 
+@runtime_checkable
 class Tap(Protocol):
     """Receives tensors by site and layer while a model runs. Absent (None) the graph is the same."""
 
@@ -148,6 +149,7 @@ class MechanismConfig(BaseModel):
         return 0.0
 
 
+@runtime_checkable
 class Bench(Protocol):
     """A small backbone on which laws are shown. Arms are given as {seam: mechanism table}, as in an experiment file."""
 
@@ -209,5 +211,7 @@ class Diagnostic:
     """the tap sites it needs, all at one layer"""
     observe: Callable[[Mapping[str, Tensor], Tensor], Mapping[str, float]]
     """({"site/name": tensor tapped at one layer}, [batch time] weight of each position) -> {group: weighted mean}"""
+    derive: Callable[[Mapping[str, float]], Mapping[str, float]] = dict
+    """what to make of the means over all positions; for quantities that are not linear in positions"""
     correctness_only: bool = False
     """True for a tautology of the mechanism: a check, never evidence"""

@@ -18,7 +18,8 @@ from paribus.mechanisms.attention_residuals import (
     BlockAttentionResiduals,
     BlockResiduals,
     depth_read_flops,
-    mean_js,
+    derive_js,
+    observe_js,
 )
 from paribus.mechanisms.contract import Bench, Diagnostic, Geometry, Law, Reads, Site, largest
 from paribus.shapes import Stream
@@ -58,7 +59,7 @@ SITE = f"{Site.ATTENTION} depth read"
 def _js_of_roles(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, float]:
     if f"{SITE}/weights of value_query" not in tapped:
         return {}
-    return mean_js(tapped[f"{SITE}/weights of query"], tapped[f"{SITE}/weights of value_query"], weight)
+    return observe_js(tapped[f"{SITE}/weights of query"], tapped[f"{SITE}/weights of value_query"], weight)
 
 
 DIAGNOSTICS = (
@@ -70,6 +71,7 @@ DIAGNOSTICS = (
         unit="nats",
         sites=(SITE,),
         observe=_js_of_roles,
+        derive=derive_js,
     ),
 )
 

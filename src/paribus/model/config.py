@@ -1,6 +1,6 @@
 """What a backbone is made of, in numbers. Torch-free, so that planning and reporting can read it."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,7 +34,7 @@ class ModelConfig(BaseModel):
     """standard deviation of the tied embedding's initial rows"""
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Self:
+    def _heads_divide_width(self) -> "ModelConfig":
         if self.width % self.head_width:
             raise ValueError(f"width {self.width} is not a multiple of head_width {self.head_width}")
         return self

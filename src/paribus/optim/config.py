@@ -19,8 +19,8 @@ class OptimiserConfig(BaseModel):
     """Muon's Nesterov momentum"""
     matrix_weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     """decoupled: w <- w (1 - learning rate * decay)"""
-    embedding_learning_rate: Rate = 0.01
-    """AdamW"""
+    embedding_learning_rate: Rate = 0.04
+    """AdamW; the optimum of the plain arm at the demo's size lies between 0.04 and 0.08 (docs/results/LOG.md)"""
     gain_learning_rate: Rate = 0.01
     """AdamW, norm gains of the backbone, no decay"""
     depth_read_learning_rate: Rate = 0.005

@@ -40,12 +40,13 @@ class TrainState:
         """Inverse of `to_files`, into a state built for the same arm. StudyFolderError where tensors do not match."""
         tensors = load(files[TENSORS])
         parameters = dict(self.model.named_parameters())
-        saved = {name.removeprefix("model/") for name in tensors if name.startswith("model/")}
-        if saved != set(parameters):
+        own = {(name, parameter.shape) for name, parameter in parameters.items()}
+        saved = {(n.removeprefix("model/"), tensor.shape) for n, tensor in tensors.items() if n.startswith("model/")}
+        if saved != own:
             raise StudyFolderError(
                 "a checkpoint does not hold this arm's parameters",
-                expected=f"{len(parameters)} parameters",
-                received=f"{len(saved)}; first difference: {min(saved ^ set(parameters))}",
+                expected=f"{len(own)} parameters",
+                received=f"{len(saved)}; first difference: {min(saved ^ own)[0]}",
                 remedy="delete the cell's folder to train it again",
             )
         with torch.no_grad():

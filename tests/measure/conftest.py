@@ -1,0 +1,46 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from paribus.data.corpus import CorpusConfig
+from paribus.data.frozen import TokenFile
+from paribus.data.shards import FrozenCorpus, prepare
+from paribus.mechanisms import resolve
+from paribus.mechanisms.contract import Seam
+from paribus.model.build import build_model
+from paribus.model.config import ModelConfig
+from paribus.model.prenorm import Prenorm
+from paribus.seeds import generator
+
+torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
+
+
+@pytest.fixture(scope="session")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> FrozenCorpus:
+    """80 documents of 1 to 40 random words, as a frozen corpus."""
+    folder = tmp_path_factory.mktemp("texts")
+    draw = generator("tests", "measure", "texts")
+    words = ["".join(draw.choice(list("kalominerusotivué漢"), size=draw.integers(2, 7))) for _ in range(80)]
+    texts = [" ".join(draw.choice(words, size=draw.integers(1, 40))) for _ in range(80)]
+    pq.write_table(pa.table({"text": texts}), folder / "texts.parquet")
+    config = CorpusConfig(kind="parquet", folder=folder, test_fraction=0.2, validation_fraction=0.1)
+    return prepare(config, tmp_path_factory.mktemp("frozen") / "corpus", vocabulary_size=300)
+
+
+@pytest.fixture(scope="session")
+def held_out(frozen: FrozenCorpus) -> TokenFile:
+    """The test split: documents shorter and longer than the context."""
+    split = frozen.split("test")
+    assert min(split.documents.tokens) < 16
+    assert max(split.documents.tokens) > 32
+    return split
+
+
+@pytest.fixture(scope="session")
+def model(frozen: FrozenCorpus) -> Prenorm:
+    config = ModelConfig(
+        layers=2, width=16, head_width=8, mlp_width=24, vocabulary_size=frozen.vocabulary_size, context_length=16
+    )
+    tables = {Seam.ROUTING: {"name": "role-decoupled", "blocks": 2}}
+    return build_model(config, {seam: resolve(seam, tables.get(seam), seam) for seam in Seam}, ("study", "S", 0))

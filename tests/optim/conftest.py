@@ -1,0 +1,36 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.model.lawbench import LawBench
+from paribus.model.prenorm import Prenorm
+from paribus.seeds import unit_noise
+
+torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
+
+
+@pytest.fixture(scope="session")
+def bench() -> LawBench:
+    return LawBench()
+
+
+@pytest.fixture
+def role_decoupled(bench: LawBench) -> Prenorm:
+    return bench.model({"routing": {"name": "role-decoupled", "blocks": 3}})
+
+
+@pytest.fixture(scope="session")
+def matrix() -> Callable[..., Tensor]:
+    """A named random matrix of the given singular values: matrix("name", rows, columns, values), float32."""
+
+    def draw(name: str, rows: int, columns: int, values: Tensor) -> Tensor:
+        left, right = (
+            torch.linalg.qr(torch.from_numpy(unit_noise((n, n), "tests", "optim", name, side)).double())[0]
+            for n, side in ((rows, "left"), (columns, "right"))
+        )
+        rank = min(rows, columns)
+        return (left[:, :rank] @ torch.diag(values.double()) @ right[:, :rank].T).float()
+
+    return draw

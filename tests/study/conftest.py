@@ -1,0 +1,216 @@
+"""A study small enough to be run for real: four arms, three seeds, twenty updates a cell, generated text."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from filelock import FileLock
+
+from paribus.cli import main
+from paribus.seeds import generator
+
+ARMS = {
+    "standard": "",
+    "xsa": 'output_map = { name = "xsa" }',
+    "block": 'routing = { name = "block-attnres", blocks = 2 }',
+    "rd": 'routing = { name = "role-decoupled", blocks = 2 }',
+}
+CONTRASTS = (("block", "standard"), ("xsa", "standard"), ("rd", "block"))
+PARIBUS = (sys.executable, "-c", "from paribus.cli import main; main()")
+
+
+def experiment_text(
+    corpus: Path,
+    *,
+    arms: Sequence[str] = tuple(ARMS),
+    seeds: int = 3,
+    repeats: int = 0,
+    execution: str = "",
+    **base: str,
+) -> str:
+    """An experiment file of some of the four arms; the first contrast whose arms are there is the primary one."""
+    declared = {
+        "context_length": "32",
+        "batch_tokens": "512",
+        "corpus": f'{{ path = "{corpus}", test_fraction = 0.1, validation_fraction = 0.1 }}',
+        "tokenizer": "{ vocabulary_size = 300 }",
+        "model": "{ head_width = 16 }",
+        "evaluation": "{ test_tokens = 1500, validation_tokens = 800, probe_tokens = 400 }",
+    } | base
+    contrasts = [(t, b) for t, b in CONTRASTS if t in arms and b in arms]
+    lines = [
+        'study = "tiny"',
+        'question = "Does it hold?"',
+        "[base]",
+        *(f"{key} = {value}" for key, value in declared.items()),
+        "[scales.tiny]\nlayers = 2\nwidth = 32\nmlp_width = 48\nbudget_tokens = 10_000\nmilestones_tokens = [5_000]",
+        *(f"[arms.{arm}]\n{ARMS[arm]}" for arm in arms),
+    ]
+    for index, (treatment, baseline) in enumerate(contrasts):
+        lines.append(f'[contrasts.{treatment}]\ntreatment = "{treatment}"\nbaseline = "{baseline}"')
+        lines.append(f"primary = {str(index == 0).lower()}\nsmallest_effect = 0.01\ndesign_effect = 0.03")
+    lines.append(f"[seeds]\ncount = {seeds}\nrepeats = {repeats}\n[execution]\ncheckpoint_steps = 5\n{execution}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def _this_process_as_it_was() -> Iterator[None]:
+    """Training inside the tests' own process leaves nothing behind."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def write_corpus(folder: Path, documents: int = 220) -> Path:
+    """Parquet with texts of 20 to 200 words from a vocabulary of 300."""
+    draw = generator("tests", "study", "corpus")
+    syllables = ["ka", "lo", "mi", "ne", "ru", "so", "ti", "vu", "the", "er", "ing", "an"]
+    words = ["".join(draw.choice(syllables, size=draw.integers(1, 4))) for _ in range(300)]
+    texts = [" ".join(draw.choice(words, size=draw.integers(20, 200))).capitalize() + "." for _ in range(documents)]
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"text": texts}), folder / "texts.parquet")
+    return folder
+
+
+def shared_by_all_workers(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], None]) -> Path:
+    """A folder that is built once for the whole test run, also where several processes run tests."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / f"shared-{name}"
+    with FileLock(base / f"shared-{name}.lock"):
+        if not folder.exists():
+            partial = base / f"shared-{name}.partial"
+            partial.mkdir()
+            build(partial)
+            partial.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Parquet files."""
+    return shared_by_all_workers(tmp_path_factory, "corpus", lambda folder: (write_corpus(folder), None)[1])
+
+
+@pytest.fixture(scope="session")
+def text(corpus: Path) -> Callable[..., str]:
+    """The text of an experiment file on the corpus, or on the one `at` another folder."""
+    return lambda at=corpus, **changes: experiment_text(at, **changes)
+
+
+@pytest.fixture(scope="session")
+def paribus() -> Callable[..., subprocess.Popen[str]]:
+    """Start the command line as a process group of its own."""
+
+    def start(folder: Path, *arguments: str, **options: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*PARIBUS, *arguments],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory, text: Callable[..., str]) -> Path:
+    """A folder with study.toml and a run folder that holds the study's frozen corpus and no cell."""
+
+    def build(folder: Path) -> None:
+        from paribus.experiment import spec
+        from paribus.study import open_study
+
+        (folder / "study.toml").write_text(text(repeats=1), encoding="utf-8")
+        open_study(spec.load(folder / "study.toml"), folder, folder / "runs")
+
+    return shared_by_all_workers(tmp_path_factory, "prepared", build)
+
+
+@pytest.fixture(scope="session")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, prepared: Path, paribus: Callable[..., subprocess.Popen[str]]
+) -> Path:
+    """A folder with study.toml and the run folder that `paribus run` made of it; what it printed is in run.txt."""
+
+    def build(folder: Path) -> None:
+        shutil.copytree(prepared, folder, dirs_exist_ok=True)
+        process = paribus(folder, "run", "study.toml")
+        out, err = process.communicate()
+        assert (process.returncode, err) == (0, ""), err
+        (folder / "run.txt").write_text(out, encoding="utf-8")
+
+    return shared_by_all_workers(tmp_path_factory, "finished", build)
+
+
+@pytest.fixture
+def study(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the finished study, as the working folder."""
+    shutil.copytree(finished, tmp_path / "study")
+    monkeypatch.chdir(tmp_path / "study")
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def fresh(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the prepared study, as the working folder."""
+    shutil.copytree(prepared, tmp_path / "study")
+    monkeypatch.chdir(tmp_path / "study")
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the entry point inside this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["paribus", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return (code if isinstance(code, int) else 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def contents() -> Callable[[Path], dict[str, bytes]]:
+    """Every file of the cells below a run folder, with its bytes."""
+
+    def of(runs: Path) -> dict[str, bytes]:
+        files = sorted((runs / "tiny" / "tiny").rglob("*"))
+        return {str(file.relative_to(runs)): file.read_bytes() for file in files if file.is_file()}
+
+    return of
+
+
+@pytest.fixture
+def trained() -> Callable[[Path], dict[str, object]]:
+    """What a cell's training determined: everything on record but times."""
+
+    def of(folder: Path) -> dict[str, object]:
+        from paribus.runs.folder import CellFolder
+
+        cell = CellFolder(folder)
+        summary = cell.summary()
+        del summary["train_seconds"]
+        rows = {name: cell.rows(name).to_pydict() for g in ("likelihood", "diagnostics") for name in cell.row_files(g)}
+        metrics = [{key: value for key, value in line.items() if key != "wall_seconds"} for line in cell.metrics()]
+        initial = cell.record()["initial_digests"]
+        return {"summary": summary, "rows": rows, "metrics": metrics, "initial": initial}
+
+    return of

@@ -1,0 +1,115 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from paribus.data.order import Order
+from paribus.data.shards import FrozenCorpus
+from paribus.errors import DivergenceError
+from paribus.model.prenorm import Prenorm
+from paribus.optim.config import OptimiserConfig, ScheduleConfig
+from paribus.optim.schedule import multiplier
+from paribus.train.loop import MilestoneReached, RunLength, StepFinished, train
+from paribus.train.state import TrainState
+
+Build = Callable[..., Prenorm]
+BATCH_TOKENS = 6 * 16
+SCHEDULE = ScheduleConfig()
+
+
+def events(state: TrainState, order: Order, length: RunLength) -> list[StepFinished | MilestoneReached]:
+    return list(train(state, order, length, SCHEDULE, micro_batch_rows=6))
+
+
+@pytest.fixture
+def state(build: Build) -> TrainState:
+    return TrainState.fresh(build(), OptimiserConfig())
+
+
+@pytest.mark.parametrize(
+    ("budget", "step"), [(1, 1), (BATCH_TOKENS - 1, 1), (BATCH_TOKENS, 1), (BATCH_TOKENS + 1, 2), (3 * BATCH_TOKENS, 3)]
+)
+def test_a_milestone_is_the_first_step_with_at_least_its_tokens(budget: int, step: int):
+    length = RunLength(10 * BATCH_TOKENS, BATCH_TOKENS, (budget,))
+    assert length.milestones() == {step: budget, 10: 10 * BATCH_TOKENS}
+
+
+def test_a_run_reports_every_step_and_after_it_its_milestone(state: TrainState, order: Order):
+    length = RunLength(4 * BATCH_TOKENS - 5, BATCH_TOKENS, (BATCH_TOKENS + 1,))
+    found = events(state, order, length)
+    assert [(type(e).__name__, e.step, e.tokens_seen) for e in found] == [
+        ("StepFinished", 1, BATCH_TOKENS),
+        ("StepFinished", 2, 2 * BATCH_TOKENS),
+        ("MilestoneReached", 2, 2 * BATCH_TOKENS),
+        ("StepFinished", 3, 3 * BATCH_TOKENS),
+        ("StepFinished", 4, 4 * BATCH_TOKENS),
+        ("MilestoneReached", 4, 4 * BATCH_TOKENS),
+    ]
+    milestones = [e for e in found if isinstance(e, MilestoneReached)]
+    assert [(m.budget_tokens, m.final) for m in milestones] == [(BATCH_TOKENS + 1, False), (length.budget_tokens, True)]
+
+
+def test_each_step_reports_the_multiplier_of_its_place_in_the_run(state: TrainState, order: Order):
+    steps = [e for e in events(state, order, RunLength(4 * BATCH_TOKENS, BATCH_TOKENS)) if isinstance(e, StepFinished)]
+    assert [e.learning_rate_multiplier for e in steps] == [multiplier(n, 4, SCHEDULE) for n in range(4)]
+    last = multiplier(3, 4, SCHEDULE)
+    assert all(g["lr"] == g["base_lr"] * last for o in state.optimisers for g in o.param_groups)
+
+
+def test_a_state_that_stands_at_a_milestone_reports_it_again_before_the_next_step(state: TrainState, order: Order):
+    length = RunLength(3 * BATCH_TOKENS, BATCH_TOKENS, (2 * BATCH_TOKENS,))
+    for event in train(state, order, length, SCHEDULE, 6):
+        if isinstance(event, MilestoneReached):
+            break
+    again = events(state, order, length)
+    assert isinstance(again[0], MilestoneReached)
+    assert [e.step for e in again] == [2, 3, 3]
+
+
+def test_a_finished_state_reports_its_last_milestone_and_trains_no_further(state: TrainState, order: Order):
+    length = RunLength(2 * BATCH_TOKENS, BATCH_TOKENS)
+    events(state, order, length)
+    before = state.to_files()
+    again = events(state, order, length)
+    assert [(type(e), e.step) for e in again] == [(MilestoneReached, 2)]
+    assert state.to_files() == before
+
+
+def test_the_loss_falls_on_a_corpus_of_few_words(state: TrainState, order: Order):
+    losses = [
+        e.loss_nats_per_token
+        for e in events(state, order, RunLength(order.batches * 96, 96))
+        if isinstance(e, StepFinished)
+    ]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_naming_step_and_tokens(state: TrainState, order: Order):
+    run = train(state, order, RunLength(4 * BATCH_TOKENS, BATCH_TOKENS), SCHEDULE, 6)
+    next(run)
+    with torch.no_grad():
+        state.model.get_parameter("layers.1.mlp.down").fill_(torch.nan)
+    with pytest.raises(DivergenceError, match=rf"became nan at step 2 \({2 * BATCH_TOKENS} tokens\)"):
+        next(run)
+
+
+def test_the_running_digest_does_not_depend_on_micro_batches_or_arms(build: Build, order: Order):
+    length, found = RunLength(3 * BATCH_TOKENS, BATCH_TOKENS), set()
+    for rows, arm in ((6, {}), (2, {}), (6, {"routing": {"name": "role-decoupled", "blocks": 2}})):
+        state = TrainState.fresh(build(arm), OptimiserConfig())
+        list(train(state, order, length, SCHEDULE, rows))
+        found.add(state.digest_hex())
+    assert len(found) == 1
+
+
+def test_the_running_digest_tells_another_seed_and_a_step_that_another_preceded(
+    build: Build, order: Order, frozen: FrozenCorpus
+):
+    other = Order(frozen, 16, 6, study="study", scale="S", seed=1)
+    length, found = RunLength(2 * BATCH_TOKENS, BATCH_TOKENS), set()
+    for source in (order, other):
+        state = TrainState.fresh(build(), OptimiserConfig())
+        for event in train(state, source, length, SCHEDULE, 6):
+            if isinstance(event, StepFinished):
+                found.add(state.digest_hex())
+    assert len(found) == 4
