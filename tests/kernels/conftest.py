@@ -6,8 +6,6 @@ from torch import Tensor
 
 from paribus.seeds import unit_noise
 
-torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
-
 Noise = Callable[..., Tensor]
 
 

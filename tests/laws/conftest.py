@@ -2,12 +2,9 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 
 import pytest
-import torch
 
 from paribus import mechanisms
 from paribus.model.lawbench import LawBench
-
-torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
 
 Install = Callable[[ModuleType], None]
 

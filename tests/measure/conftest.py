@@ -1,7 +1,6 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from paribus.data.corpus import CorpusConfig
 from paribus.data.frozen import TokenFile
@@ -12,8 +11,6 @@ from paribus.model.build import build_model
 from paribus.model.config import ModelConfig
 from paribus.model.prenorm import Prenorm
 from paribus.seeds import generator
-
-torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
 
 
 @pytest.fixture(scope="session")

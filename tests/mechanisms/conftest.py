@@ -2,13 +2,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 
 import pytest
-import torch
 
 from paribus import mechanisms
 from paribus.mechanisms.contract import Geometry
 from paribus.model.lawbench import LawBench
-
-torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,6 @@ from paribus.model.build import build_model
 from paribus.model.config import ModelConfig
 from paribus.model.prenorm import Prenorm
 
-torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
-
 Arm = Mapping[str, Mapping[str, Any]]
 
 

@@ -8,8 +8,6 @@ from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm
 from paribus.seeds import unit_noise
 
-torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
-
 
 @pytest.fixture(scope="session")
 def bench() -> LawBench:

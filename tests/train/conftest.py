@@ -16,8 +16,6 @@ from paribus.model.config import ModelConfig
 from paribus.model.prenorm import Prenorm
 from paribus.seeds import generator
 
-torch.set_num_threads(1)  # tensors here are tiny: a second thread only waits
-
 CONTEXT, ROWS = 16, 6
 
 
