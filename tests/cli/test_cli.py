@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,9 +9,11 @@ import pytest
 
 from paribus import __version__
 from paribus.cli import main
+from paribus.experiment import spec
 from paribus.runs.folder import StudyFolder
 
 DEMO = str(Path(__file__).parents[2] / "experiments" / "demo.toml")
+CELLS = len(spec.load(Path(DEMO)).cell_keys())
 COMMANDS = ("plan", "check", "run", "status", "report")
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -102,13 +105,14 @@ def test_plan_as_json_is_json_and_nothing_else_and_writes_nothing(cli: Cli, tmp_
     assert (code, err) == (0, "")
     plan = json.loads(out)
     assert plan["study"] == "demo"
-    assert len(plan["cells"]) == 21
+    demo = spec.load(Path(DEMO))
+    assert len(plan["cells"]) == CELLS
     assert {cell["state"] for cell in plan["cells"]} == {"missing"}
     assert [arm["arm"] for arm in plan["arms"]] == ["standard", "xsa", "block", "rd"]
     for arm in plan["arms"]:
         assert arm["parameters"] == sum(arm["parameters_by_role"].values())
         assert set(arm["optimiser_by_tensor"].values()) == {"Muon", "AdamW"}
-        assert arm["steps"] == 113
+        assert arm["steps"] == math.ceil(demo.scales["tiny"].budget_tokens / demo.base.batch_tokens)
     assert plan["arms"][0]["parameters"] == plan["arms"][1]["parameters"] < plan["arms"][2]["parameters"]
     assert plan["minimum_detectable_effect_in_sd"] == pytest.approx(1.68, abs=0.01)
     assert all(contrast["cannot_conclude"] for contrast in plan["contrasts"].values())
@@ -129,7 +133,7 @@ def test_status_as_json_is_json_and_nothing_else_and_is_no_look(cli: Cli, starte
     assert (code, err) == (0, "")
     status = json.loads(out)
     assert {cell["state"] for cell in status["cells"]} == {"missing"}
-    assert len(status["cells"]) == 21
+    assert len(status["cells"]) == CELLS
     assert status["stale_folders"] == []
     assert not (started / "looks.jsonl").exists()
 
@@ -149,7 +153,7 @@ def test_reports_of_an_empty_study_give_no_word(cli: Cli, started: Path):
     assert code == 0
     assert out.count("waiting for the planned seeds") == 3
     assert f"report: {Path('runs') / 'demo' / 'report.html'}" in out
-    assert "21 cells are not complete" in out
+    assert f"{CELLS} cells are not complete" in out
     assert (started / "report.html").exists()
 
 

@@ -7,32 +7,37 @@ import pytest
 import paribus
 from paribus.errors import ParibusError
 from paribus.experiment import code
-from paribus.experiment.plan import cells
+from paribus.experiment.plan import ArmAtScale, Cell, cells
+from paribus.experiment.spec import Experiment
 
 Digests = dict[tuple[str, str], str]
 SEED = "count = 3"
+
+
+def laid_out(resolved: tuple[Experiment, dict[tuple[str, str], ArmAtScale]], corpus: str = "corpus") -> list[Cell]:
+    return cells(*resolved, corpus)
 
 
 @pytest.fixture
 def digests(resolve) -> Callable[..., Digests]:
     """Digest of the first seed's cells, by (scale, arm)."""
 
-    def of(text: str, corpus: str = "corpus digest") -> Digests:
-        found = cells(*resolve(text), corpus)
+    def of(text: str, corpus: str = "corpus") -> Digests:
+        found = laid_out(resolve(text), corpus)
         return {(cell.scale, cell.arm): cell.digest for cell in found if cell.seed == 0 and cell.repeat == 0}
 
     return of
 
 
 def test_the_cells_are_every_arm_at_every_seed_with_the_repeats_of_the_primary_baseline(resolve, tiny: str):
-    found = [cell.name for cell in cells(*resolve(tiny), "corpus digest")]
+    found = [cell.name for cell in laid_out(resolve(tiny))]
     first = ["tiny/standard/0", "tiny/standard/0 (repeat 1)", "tiny/xsa/0", "tiny/block/0", "tiny/rd/0"]
     rest = [f"tiny/{arm}/{seed}" for seed in (1, 2) for arm in ("standard", "xsa", "block", "rd")]
     assert found == first + rest, "seed by seed, so that pairs complete early"
 
 
 def test_seeds_have_different_digests_and_a_repeat_has_its_originals(resolve, tiny: str):
-    found = cells(*resolve(tiny), "corpus digest")
+    found = laid_out(resolve(tiny))
     digest = {(cell.arm, cell.seed, cell.repeat): cell.digest for cell in found}
     assert digest["standard", 0, 1] == digest["standard", 0, 0]
     assert len({d for (_, _, repeat), d in digest.items() if not repeat}) == 12
@@ -95,7 +100,7 @@ CHANGED = {
 def test_every_cell_changes_with_a_field_that_affects_it(resolve, tiny: str, what: str):
     old, new = CHANGED[what]
     assert old in tiny
-    before, after = ({c.digest for c in cells(*resolve(text), "corpus")} for text in (tiny, tiny.replace(old, new)))
+    before, after = ({c.digest for c in laid_out(resolve(text))} for text in (tiny, tiny.replace(old, new)))
     assert len(before) == len(after) == 12
     assert not before & after
 

@@ -23,7 +23,6 @@ ARMS = {
     "rd": 'routing = { name = "role-decoupled", blocks = 2 }',
 }
 CONTRASTS = (("block", "standard"), ("xsa", "standard"), ("rd", "block"))
-PARIBUS = (sys.executable, "-c", "from paribus.cli import main; main()")
 
 
 def experiment_text(
@@ -109,17 +108,16 @@ def text(corpus: Path) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def paribus() -> Callable[..., subprocess.Popen[str]]:
-    """Start the command line as a process group of its own."""
+    """Start the command line as a process group of its own; `first` is a statement that it begins with."""
 
-    def start(folder: Path, *arguments: str, **options: object) -> subprocess.Popen[str]:
+    def start(folder: Path, *arguments: str, first: str = "") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*PARIBUS, *arguments],
+            [sys.executable, "-c", f"import resource\n{first}\nfrom paribus.cli import main\nmain()", *arguments],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            **options,
         )
 
     return start

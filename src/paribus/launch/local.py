@@ -43,11 +43,19 @@ def run_workers(
     Raises the first worker's error after all have ended: what the others finished is kept.
     """
     arguments = (experiment.model_dump_json(exclude_unset=True), experiment_folder, runs)
+    context = multiprocessing.get_context("spawn")
+    workers: dict[Connection, BaseProcess] = {}
     errors: list[ParibusError] = []
-    with contextlib.ExitStack() as stack:
-        with _interrupts_deferred():
-            workers = _started(count, arguments)
-            stopped = stack.enter_context(_two_step_interrupt(workers))
+    with _two_step_interrupt(workers) as stopped:
+        with _environment("GLIBC_TUNABLES", MALLOC_TUNABLES), _interrupts_masked():
+            for _ in range(count):
+                # A link of its own for each: no lock that a killed worker could take along.
+                link, far_end = context.Pipe()
+                workers[link] = context.Process(target=_work, args=(*arguments, far_end))
+                workers[link].start()
+                far_end.close()
+        if stopped():  # while they started
+            _ask_to_stop(workers)
         for event in _events(list(workers)):
             if event["kind"] == "error":
                 errors.append(event["error"])
@@ -65,19 +73,6 @@ def run_workers(
             remedy="run the same command again, perhaps with fewer workers: finished cells and checkpoints are kept",
         )
     return not stopped()
-
-
-def _started(count: int, arguments: tuple[str, Path, Path]) -> dict[Connection, BaseProcess]:
-    """Running workers by the parent's end of their links: one link each, so that no lock dies with a killed worker."""
-    context = multiprocessing.get_context("spawn")
-    workers: dict[Connection, BaseProcess] = {}
-    with _environment("GLIBC_TUNABLES", MALLOC_TUNABLES):
-        for _ in range(count):
-            link, far_end = context.Pipe()
-            workers[link] = context.Process(target=_work, args=(*arguments, far_end))
-            workers[link].start()
-            far_end.close()
-    return workers
 
 
 def _events(links: list[Connection]) -> Iterator[dict[str, Any]]:
@@ -105,14 +100,20 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Ctrl-C, which a terminal sends to all, waits for the block's end; processes started inside never see it."""
+def _interrupts_masked() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C, which a terminal sends to all: the parent decides what it means."""
     resource_tracker.ensure_running()  # starting it inside would lift the mask
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _ask_to_stop(workers: Mapping[Connection, BaseProcess]) -> None:
+    for link in list(workers):
+        with contextlib.suppress(OSError):  # it has ended
+            link.send("stop")
 
 
 @contextlib.contextmanager
@@ -124,12 +125,11 @@ def _two_step_interrupt(workers: Mapping[Connection, BaseProcess]) -> Iterator[C
         nonlocal signals
         del number, frame
         signals += 1
-        for link, worker in workers.items():
-            if signals > 1:
+        if signals == 1:
+            _ask_to_stop(workers)
+        for worker in list(workers.values()):
+            if signals > 1 and worker.pid is not None:
                 worker.terminate()
-            else:
-                with contextlib.suppress(OSError):
-                    link.send("stop")
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from paribus.report.content import ArmParameters, CellRow, HeldEqual, Look
 from paribus.report.evidence import Shown
@@ -33,7 +34,7 @@ class Column:
 class Table:
     """A caption, columns, rows of finished text (one string a column, the first is the row's name), and a note.
 
-    A line break in a cell sets what follows in small type below; where there is one line only, it is a comma.
+    A line break in a cell sets what follows in small type below; where there is one line only, it stands in brackets.
 
     `accents` names the rows that stand out and how: "primary", "bad" or "" for none; one a row, or no entries at all.
     """
@@ -225,21 +226,28 @@ def to_markdown(table: Table) -> str:
 
 
 def to_text(table: Table) -> str:
-    """The table as aligned plain text, for a terminal or a log."""
-    grid = [tuple(heading(column) for column in table.columns), *table.rows]
-    grid = [
-        tuple(" ".join("".join(c if c.isprintable() else " " for c in cell).split()) for cell in row) for row in grid
-    ]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(table.columns))]
-    lines = [
+    """The table as aligned plain text, for a terminal or a log; what follows a line break in a cell goes below."""
+    grid = [tuple((column.heading, column.unit) if column.unit else (column.heading,) for column in table.columns)]
+    grid += [tuple(tuple(_printable(line) for line in cell.split("\n")) for cell in row) for row in table.rows]
+    widths = [max(len(line) for row in grid for line in row[i]) for i in range(len(table.columns))]
+    texts = [
         "  ".join(
-            cell.rjust(width) if column.numeric else cell.ljust(width)
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
+            line.rjust(width) if column.numeric else line.ljust(width)
+            for line, width, column in zip(lines, widths, table.columns, strict=True)
         ).rstrip()
+        + "\n"
         for row in grid
+        for lines in zip_longest(*row, fillvalue="")
     ]
-    return "\n".join([lines[0], "  ".join("─" * width for width in widths), *lines[1:]]) + "\n"
+    head = max(len(cell) for cell in grid[0])
+    rule = "  ".join("─" * width for width in widths) + "\n"
+    return "".join([*texts[:head], rule, *texts[head:]])
+
+
+def _printable(line: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in line).split())
 
 
 def _one_line(cell: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in cell.replace("\n", ", ")).split())
+    first, _, rest = cell.partition("\n")
+    return _printable(first) + (f" ({_printable(rest)})" if rest else "")
