@@ -170,10 +170,11 @@ def report(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
 
 
 def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any, *, as_json: bool = False) -> None:
-    from paribus.reading import read_study, record_look, report_content, verdicts_of
+    from paribus.reading import read_study, record_look, verdicts_of
     from paribus.report import page
     from paribus.report.evidence import shown_rows
     from paribus.report.tables import to_text, verdict_table
+    from paribus.reporting import report_content
 
     study = read_study(experiment, runs)
     verdicts = verdicts_of(study)

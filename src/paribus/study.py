@@ -125,6 +125,9 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
     """
     earlier = study.folder.plan() or {}
     gates = earlier.get("gates", []) if found is None else [asdict(gate) for gate in found]
+    rule = spec.rule_digest(study.experiment)
+    if earlier.get("rule_digest", rule) != rule:
+        study.folder.append_look("rule changed", pairs={}, words={}, rule_digest=earlier["rule_digest"])
     counts = {split: asdict(count) for split, count in study.corpus.counts.items()}
     study.folder.write_plan(
         {
@@ -165,7 +168,7 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
                 "vocabulary_size": study.corpus.vocabulary_size,
             },
             "environment": environment(),
-            "rule_digest": spec.rule_digest(study.experiment),
+            "rule_digest": rule,
         }
     )
 

@@ -136,7 +136,8 @@ def test_a_parameter_that_no_initialiser_writes_is_caught_and_named(resolve, tin
         kept = {name: model.get_parameter(name).detach().clone() for name in declarations(model)}
         initialise(model, *stream)
         if "routing.output.query" in kept:
-            model.get_parameter("routing.output.query").data.copy_(kept["routing.output.query"])
+            # One number of it is enough.
+            model.get_parameter("routing.output.query").data[3] = kept["routing.output.query"][3]
 
     monkeypatch.setattr(build, "initialise", forgetful)
     experiment, arms = resolve(tiny)

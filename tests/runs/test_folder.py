@@ -1,3 +1,4 @@
+import datetime
 import signal
 import subprocess
 import sys
@@ -194,5 +195,7 @@ def test_the_ledger_of_looks_only_grows(tmp_path: Path):
     study = StudyFolder(tmp_path)
     assert study.looks() == []
     for number in range(3):
-        study.append_look({"number": number})
-    assert study.looks() == [{"number": 0}, {"number": 1}, {"number": 2}]
+        study.append_look("report", pairs={"main": number}, words={}, rule_digest="r")
+    looks = study.looks()
+    assert [look["pairs"]["main"] for look in looks] == [0, 1, 2]
+    assert all(datetime.datetime.fromisoformat(look["time"]).tzinfo is not None for look in looks)

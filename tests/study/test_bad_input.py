@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from paribus.experiment import spec
-from paribus.reading import read_study, report_content, verdicts_of
+from paribus.reading import read_study, verdicts_of
+from paribus.reporting import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, train_missing, write_plan

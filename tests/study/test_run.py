@@ -9,7 +9,8 @@ import pytest
 
 import paribus as package
 from paribus.experiment import code, spec
-from paribus.reading import read_study, report_content, verdicts_of
+from paribus.reading import read_study, verdicts_of
+from paribus.reporting import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, prepare_process, train_missing

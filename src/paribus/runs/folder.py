@@ -10,6 +10,7 @@ runs/<study>/<scale>/<arm>/<seed>-<digest>/
     DONE or DIVERGED    what the cell ended with
 """
 
+import datetime
 import io
 import shutil
 from collections.abc import Mapping
@@ -190,9 +191,11 @@ class StudyFolder:
         """The plan of the newest run; None before the first."""
         return read_json(self.path / "plan.json") if (self.path / "plan.json").exists() else None
 
-    def append_look(self, look: Mapping[str, Any]) -> None:
-        """One more line of the append-only ledger of looks."""
-        append_line(self.path / "looks.jsonl", look)
+    def append_look(self, command: str, pairs: Mapping[str, int], words: Mapping[str, str], rule_digest: str) -> None:
+        """One more line of the append-only ledger: who looked, how many pairs were there, which words were shown."""
+        time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        line = {"time": time, "command": command, "pairs": dict(pairs), "words": dict(words)}
+        append_line(self.path / "looks.jsonl", {**line, "rule_digest": rule_digest})
 
     def looks(self) -> list[dict[str, Any]]:
         return read_lines(self.path / "looks.jsonl")
