@@ -64,7 +64,9 @@ def resolve(seam: Seam, table: dict[str, Any] | None, where: str) -> MechanismCo
     try:
         return known[name].model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        found = error.errors(include_url=False)
+        # A misspelt key also leaves the right one missing; the misspelling is the one to name.
+        first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
         key = str(first["loc"][0]) if first["loc"] else ""
         unknown = first["type"] == "extra_forbidden"
         raise ExperimentFileError(
