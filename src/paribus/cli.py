@@ -107,7 +107,7 @@ def run(file: File, runs: Runs = RUNS) -> None:
     missing = study.missing
     if not missing:
         write_plan(study, None)
-        console.print(f"nothing to train: all {len(study.cells)} cells are complete", highlight=False)
+        console.print(f"nothing to train: all {len(study.cells)} cells are finished", highlight=False)
         _report(file, experiment, runs, "run", console)
         return
     for arm, count in study.stale_folders().items():
