@@ -81,7 +81,7 @@ def test_a_second_run_trains_nothing_and_says_so(study: Path, cli: Cli, contents
     before = contents(study / "runs")
     status, out, _ = cli("run", "study.toml")
     assert status == 0
-    assert out.startswith("nothing to train: all 13 cells are complete\n")
+    assert out.startswith("nothing to train: all 13 cells are finished\n")
     assert "report: runs/tiny/report.html" in out
     assert contents(study / "runs") == before
 
