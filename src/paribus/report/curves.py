@@ -145,7 +145,7 @@ def _points(axes: Axes, table: Losses, arms: Sequence[str], looks: Mapping, budg
     """Seeds and mean per milestone; `arms` share out the width of a milestone, `budgets` says which is the last."""
     # Arms stand side by side within a milestone: at one place their seeds would hide each other.
     for place, arm in enumerate(arms):
-        shift = 0.13 * (place - (len(arms) - 1) / 2)
+        shift = 0.06 * (place - (len(arms) - 1) / 2)
         colour, dash, marker = looks[arm]
         means = [(i, mean) for i, budget in enumerate(budgets) if (mean := _mean(table, arm, budget)) is not None]
         axes.plot([i + shift for i, _ in means], [m for _, m in means], color=colour, ls=dash, lw=1.4, alpha=0.8)

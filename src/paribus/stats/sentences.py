@@ -175,7 +175,7 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.4g}"
+    return f"{value:+.3g}".replace("-", "\N{MINUS SIGN}", 1) if value < 0 else f"{value:+.3g}"
 
 
 def _plain(value: float) -> str:
@@ -187,4 +187,4 @@ def _percent(value: float) -> str:
 
 
 def _p(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-4 else "below 0.0001"
+    return f"{value:.3g}" if value >= 1e-4 else "below 0.0001"
