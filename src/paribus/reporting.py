@@ -110,7 +110,8 @@ def _held_equal(study: ReadStudy) -> list[HeldEqual]:
             proof = "trained twice: final tensors " + ("bit-identical" if same else "differ")
             found.append(HeldEqual(f"A/A repeat of {'/'.join(map(str, key[:3]))}", proof, same))
     gates = (
-        HeldEqual(f"{gate['subject']}: {gate['name']}", gate["detail"], gate["passed"]) for gate in study.plan["gates"]
+        HeldEqual(f"{gate['subject']}: {gate['name']}", gate["detail"], gate["passed"], gate=True)
+        for gate in study.plan["gates"]
     )
     return [*found, *gates]
 

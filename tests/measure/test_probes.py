@@ -117,17 +117,19 @@ def test_probing_leaves_logits_and_parameters_as_they_are():
     assert {reading.diagnostic for reading in readings} == names
 
 
-def test_an_exclusive_model_reads_no_alignment_left_and_a_standard_one_reads_some():
+def test_a_full_projection_leaves_no_alignment_a_partial_one_some_and_a_standard_model_claims_nothing():
     bench = LawBench()
     consumed = Consumed(bench.tokens, bench.targets, torch.ones_like(bench.tokens).float(), bench.document * 0)
     left: dict[str, list[float]] = {}
-    for name, arm in (("xsa", {"output_map": {"name": "xsa"}}), ("standard", {})):
-        readings = probe(bench.model(arm), [consumed], EXCLUSIVE)
+    for name, strength in (("full", 1.0), ("half", 0.5), ("standard", 0.0)):
+        model = bench.model({"output_map": {"name": "xsa", "strength": strength}})
+        readings = probe(model, [consumed], EXCLUSIVE)
         left[name] = [r.value for r in readings if r.diagnostic == "cos_z_v"]
     # Mean |cos| of float32 remainders (6e-8 a rounding) against that of attention's own outputs.
-    assert len(left["xsa"]) == len(left["standard"]) == 4
-    assert max(left["xsa"]) < 1e-5
-    assert min(left["standard"]) > 0.1
+    assert len(left["full"]) == len(left["half"]) == 4
+    assert max(left["full"]) < 1e-5
+    assert min(left["half"]) > 0.05
+    assert left["standard"] == []
 
 
 def test_a_standard_model_has_no_depth_routes_to_read(model: Prenorm):

@@ -104,13 +104,15 @@ def test_alignment_diagnostics_average_cosines_over_heads_and_weighted_positions
     # One row, two positions, two heads of two features.
     v = torch.tensor([[[[1.0, 0.0], [1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]]])
     y = torch.tensor([[[[5.0, 0.0], [0.0, 1.0]], [[0.0, -1.0], [-2.0, 0.0]]]])
-    tapped = {"attention output/y": y, "attention output/v": v, "attention output/z": y}
+    tapped = {"attention output/y": y, "attention output/v": v, "attention output/z": y.clone()}
     aligned, residual = BY_NAME["cos_y_v"], BY_NAME["cos_z_v"]
     first, second, both = (torch.tensor([weight]) for weight in ([1.0, 0.0], [0.0, 1.0], [1.0, 3.0]))
     assert aligned.observe(tapped, first) == {"mean over heads": 0.5}
     assert aligned.observe(tapped, second) == {"mean over heads": -1.0}
     assert aligned.observe(tapped, both) == {"mean over heads": 0.25 * 0.5 - 0.75}
     assert residual.observe(tapped, both) == {"mean over heads": 0.25 * 0.5 + 0.75}
+    unchanged = {**tapped, "attention output/z": y}
+    assert residual.observe(unchanged, both) == {}  # the arm claims nothing about z
 
 
 def test_only_the_residual_alignment_is_marked_a_tautology():

@@ -176,6 +176,7 @@ def build(fake: Fake) -> ReportContent:
             ),
             HeldEqual("Batches and their order", "rolling digest of the tensors the model consumed, 600 updates", True),
             HeldEqual("Schedule, optimiser groups and budget", "resolved configurations compared field by field", True),
+            HeldEqual("rd: a token changes no earlier logit", "0 (bound 0); 6e-05 with a leak", True, gate=True),
             HeldEqual("Code version", "rd-tied seed 3 ran on another commit", False),
         ),
         parameters=tuple(

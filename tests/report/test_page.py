@@ -138,6 +138,14 @@ def test_the_same_content_gives_the_same_bytes(study: ReportContent, pages: dict
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == written
 
 
+def test_gates_are_folded_and_facts_about_pairs_are_not(pages: dict[str, str]) -> None:
+    text = pages["finished"]
+    folded = text[text.index("<details>") : text.index("</details>")]
+    assert "1 gates, checked before training" in folded
+    assert "a token changes no earlier logit" in folded
+    assert "Batches and their order" not in folded
+
+
 def test_hostile_names_are_shown_and_never_obeyed(study: ReportContent) -> None:
     names = ("rd", "separate value route", "nats per token", "S", "route", "share", "qk", "rd-attnres-small")
     hostile = study
@@ -209,7 +217,7 @@ def test_figures_and_tables_speak_for_themselves(finished: Outline) -> None:
         assert figure["role"] == "img"
         assert figure["aria-labelledby"] == f"{figure['id']}-title {figure['id']}-desc"
     tables = len(finished.tags("table"))
-    assert len(finished.tags("caption")) == tables == 7
+    assert len(finished.tags("caption")) == tables == 8
     assert {a.get("scope") for a in finished.tags("th")} == {"col", "row"}
 
 

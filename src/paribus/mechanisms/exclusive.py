@@ -78,7 +78,10 @@ def _self_alignment(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str
 
 
 def _residual_alignment(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, float]:
-    return {"mean over heads": _weighted_mean(cosine(tapped[f"{SITE}/z"], tapped[f"{SITE}/v"]).abs(), weight)}
+    z, y = tapped[f"{SITE}/z"], tapped[f"{SITE}/y"]
+    if z is y:  # an output map that changes nothing makes no claim about z
+        return {}
+    return {"mean over heads": _weighted_mean(cosine(z, tapped[f"{SITE}/v"]).abs(), weight)}
 
 
 DIAGNOSTICS = (

@@ -78,6 +78,8 @@ class HeldEqual:
     what: str
     proof: str
     holds: bool
+    gate: bool = False
+    """checked before training started, on a small model or on the plan; shown folded"""
 
 
 @dataclass(frozen=True)

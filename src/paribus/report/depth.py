@@ -97,13 +97,15 @@ def _maps(values: Sequence[DiagnosticValue], arms: Sequence[str], name: str) -> 
     sites = list(dict.fromkeys(value.site for value in values))
     grids = {(arm, site): _grid(values, arm, site) for arm in shown for site in sites}
     norm = _colour_scale(list(grids.values()))
+    first = min(value.layer for value in values)
     width = min(canvas.WIDTH_INCHES, 2.0 + 2.6 * len(sites))
-    figure = Figure(figsize=(width, 0.55 + 1.75 * len(shown)), layout="constrained")
+    layers = max(value.layer for value in values) - first + 1
+    figure = Figure(figsize=(width, 0.55 + (1.75 if layers > 2 else 0.75) * len(shown)), layout="constrained")
     panels = figure.subplots(len(shown), len(sites), squeeze=False, sharex=True, sharey=True)
     for j, site in enumerate(sites):
         there = [i for i, arm in enumerate(shown) if np.isfinite(grids[arm, site]).any()]
         for i, arm in enumerate(shown):
-            _map(panels[i, j], grids[arm, site], f"{canvas.label(arm, 22)} · {canvas.label(site, 18)}", norm)
+            _map(panels[i, j], grids[arm, site], first, f"{canvas.label(arm, 22)} · {canvas.label(site, 18)}", norm)
             panels[i, j].set_visible(i in there)
             # A site that only some arms have ends above the others' last row, and needs its own numbers there.
             panels[i, j].tick_params(labelbottom=i == there[-1])
@@ -116,8 +118,9 @@ def _maps(values: Sequence[DiagnosticValue], arms: Sequence[str], name: str) -> 
     return canvas.to_svg(figure, name, f"{values[0].diagnostic} over layers and depth sources", words)
 
 
-def _map(panel: Axes, grid: np.ndarray, title: str, norm: Normalize) -> None:
-    extent = (-0.5, grid.shape[1] - 0.5, grid.shape[0] - 0.5, -0.5)
+def _map(panel: Axes, grid: np.ndarray, first: int, title: str, norm: Normalize) -> None:
+    extent = (-0.5, grid.shape[1] - 0.5, grid.shape[0] - 0.5, first - 0.5)
+    grid = grid[first:]
     panel.imshow(np.ma.masked_invalid(grid), cmap=_MAP, norm=norm, aspect="auto", interpolation="none", extent=extent)
     panel.set_title(title)
     for axis in (panel.xaxis, panel.yaxis):

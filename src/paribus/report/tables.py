@@ -164,12 +164,12 @@ def parameters_table(parameters: Sequence[ArmParameters]) -> Table:
     return Table("Trainable parameters by role", columns, rows)
 
 
-def held_equal_table(entries: Sequence[HeldEqual]) -> Table:
+def held_equal_table(entries: Sequence[HeldEqual], caption: str = "Held equal") -> Table:
     """What the arms share and the proof of it; what does not hold stands out."""
     rows = tuple((entry.what, "holds" if entry.holds else "does not hold", entry.proof) for entry in entries)
     accents = tuple("" if entry.holds else "bad" for entry in entries)
     columns = (Column("what"), Column("checked"), Column("how it was proven"))
-    return Table("Held equal", columns, rows, accents=accents)
+    return Table(caption, columns, rows, accents=accents)
 
 
 def looks_table(looks: Sequence[Look]) -> Table:
