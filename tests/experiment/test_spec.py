@@ -104,6 +104,7 @@ BAD_VALUES = [
     ("blocks = 6", "blocks = 25", "arms.block.routing"),
     (", blocks = 6", "", "arms.block.routing.blocks"),
     ("milestones_tokens = [115_000]", "milestones_tokens = [230_000]", "scales.tiny"),
+    ("milestones_tokens = [115_000]", "milestones_tokens = [115_000, 115_001]", "scales.tiny.milestones_tokens"),
     ("batch_tokens = 2048", "batch_tokens = 2049", "base"),
     ("width = 64", "width = 65", "scales.tiny"),
     ("[arms.standard]", "[arms.standard]\nmodel = { norm_eps = 1e-5 }", "arms.standard.model.norm_eps"),

@@ -56,7 +56,7 @@ def test_a_corpus_smaller_than_the_budget_is_refused_with_both_numbers(refused, 
     texts = pq.read_table(corpus / "texts.parquet").slice(0, 60)
     (folder / "few").mkdir()
     pq.write_table(texts, folder / "few" / "texts.parquet")
-    error = refused(folder / "few", batch_tokens="16384", context_length="16384")
+    error = refused(folder / "few", batch_tokens="8192", context_length="8192")
     assert "corpus smaller than the budget" in error
     assert "expected: 16,384 tokens" in error
     assert "name a larger corpus" in error
