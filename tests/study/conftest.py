@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -107,11 +108,13 @@ def text(corpus: Path) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def paribus() -> Callable[..., subprocess.Popen[str]]:
+def paribus() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start the command line as a process group of its own; `first` is a statement that it begins with."""
 
+    started: list[subprocess.Popen[str]] = []
+
     def start(folder: Path, *arguments: str, first: str = "") -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", f"import resource\n{first}\nfrom paribus.cli import main\nmain()", *arguments],
             cwd=folder,
             stdout=subprocess.PIPE,
@@ -119,8 +122,13 @@ def paribus() -> Callable[..., subprocess.Popen[str]]:
             text=True,
             start_new_session=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:  # where a test has failed
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +154,7 @@ def finished(
     def build(folder: Path) -> None:
         shutil.copytree(prepared, folder, dirs_exist_ok=True)
         process = paribus(folder, "run", "study.toml")
-        out, err = process.communicate()
+        out, err = process.communicate(timeout=240)
         assert (process.returncode, err) == (0, ""), err
         (folder / "run.txt").write_text(out, encoding="utf-8")
 

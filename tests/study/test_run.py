@@ -144,7 +144,7 @@ def test_a_deleted_cell_is_trained_again_alone_with_the_same_numbers(study: Path
     shutil.rmtree(lost)
     kept = contents(study / "runs")
     process: subprocess.Popen[str] = paribus(study, "run", "study.toml")
-    out, err = process.communicate()
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
     assert "training 1 of 13 cells with 1 workers of 1 thread\n" in out
     assert trained(lost) == expected

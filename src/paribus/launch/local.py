@@ -56,11 +56,15 @@ def run_workers(
                 far_end.close()
         if stopped():  # while they started
             _ask_to_stop(workers)
-        for event in _events(list(workers)):
-            if event["kind"] == "error":
-                errors.append(event["error"])
-            else:
-                on_event(event)
+        try:
+            for event in _events(list(workers)):
+                if event["kind"] == "error":
+                    errors.append(event["error"])
+                else:
+                    on_event(event)
+        finally:
+            for link in workers:
+                link.close()  # should `on_event` fail, the workers stop as if the parent were gone
         for worker in workers.values():
             worker.join()
     killed = [worker.exitcode for worker in workers.values() if worker.exitcode]
