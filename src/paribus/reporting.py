@@ -1,5 +1,6 @@
 """From a run folder that was read back to what the report shows. Loads no torch."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from paribus.experiment import spec
@@ -189,6 +190,19 @@ def _corpus(study: ReadStudy) -> dict[str, str]:
     }
 
 
+def _mixed(study: ReadStudy, name: str, contrast: spec.Contrast) -> Iterator[str]:
+    """A contrast whose cells ran on different code, packages or processors says so."""
+    records = [cell.record for pair in _complete_pairs(study, contrast) for cell in pair]
+    versions: dict[str, set[str]] = {"code": {record["code_version"] for record in records}}
+    for record in records:
+        for what in record["environment"].keys() - {"code version"}:
+            versions.setdefault(what, set()).add(record["environment"][what])
+    for what, values in sorted(versions.items()):
+        if len(values) > 1:
+            found = ", ".join(sorted(values))
+            yield f"Contrast {name} mixes cells that differ in what they ran on, {what}: {found}."
+
+
 def _caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
     """What could still be wrong, each said only where it is the case."""
     found = []
@@ -196,14 +210,7 @@ def _caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
     for state, count in states.items():
         if count:
             found.append(f"{count} of {len(study.cells)} cells are {state}.")
-    used = [cell for cell in study.cells.values() if cell.state == "complete"]
-    for what, values in (
-        ("versions of paribus's code", {cell.record["code_version"] for cell in used}),
-        ("versions of torch", {cell.record["environment"]["torch"] for cell in used}),
-        ("processors", {cell.record["environment"]["processor"] for cell in used}),
-    ):
-        if len(values) > 1:
-            found.append(f"The cells mix {what}: {', '.join(sorted(values))}.")
+    found += [text for name, contrast in study.experiment.contrasts.items() for text in _mixed(study, name, contrast)]
     rules = [look["rule_digest"] for look in study.folder.looks()]
     if any(rule != spec.rule_digest(study.experiment) for rule in rules):
         found.append("The rule (contrasts, margins or planned seeds) was changed after cells had run; see the looks.")

@@ -105,7 +105,10 @@ def test_sources_of_small_and_large_rms_agree(noise: Noise, scale: float):
 
 def test_gradients_are_the_derivatives_of_the_forward_pass(noise: Noise):
     inputs, _ = problem(noise, 4, 2, 6)
-    mixes = lambda queries, gain, *sources: read(queries, gain, sources, eps=1e-2)[0]  # noqa: E731
+
+    def mixes(queries: Tensor, gain: Tensor, *sources: Tensor) -> Tensor:
+        return read(queries, gain, sources, eps=1e-2)[0]
+
     assert torch.autograd.gradcheck(mixes, leaves(inputs, torch.float64))
 
 

@@ -54,10 +54,11 @@ def test_strength_zero_is_built_as_the_standard_map(geometry: Geometry):
     assert isinstance(xsa(strength=0.0).build(geometry, 0), UnchangedOutput)
 
 
+PER_ELEMENT = {"pow": 1, "mul": 1, "sum": 1, "addcmul": 2}
+
+
 class _Operations(TorchDispatchMode):
     """Floating-point operations of the calls made, counted by what each call does to an element."""
-
-    PER_ELEMENT = {"pow": 1, "mul": 1, "sum": 1, "addcmul": 2}  # noqa: RUF012
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
-        operations = self.PER_ELEMENT.get(func.overloadpacket.__name__, 0)
+        operations = PER_ELEMENT.get(func.overloadpacket.__name__, 0)
         self.flops += operations * (args[0].numel() if operations else 0)
         return func(*args, **(kwargs or {}))
 

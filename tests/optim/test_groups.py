@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch.optim import AdamW, Optimizer
@@ -109,10 +107,10 @@ def step(bench: LawBench, model: Prenorm, optimisers: list[Optimizer]) -> None:
 
 @pytest.mark.parametrize("arm", [{}, {"routing": {"name": "role-decoupled", "blocks": 3}}], ids=["std", "rd"])
 def test_a_saved_and_loaded_state_takes_a_bit_identical_next_step(bench: LawBench, arm: dict):
-    fresh: Callable[[], tuple[Prenorm, list[Optimizer]]] = lambda: (  # noqa: E731
-        m := bench.model(arm),
-        build_optimisers(m, CONFIG),
-    )
+    def fresh() -> tuple[Prenorm, list[Optimizer]]:
+        model = bench.model(arm)
+        return model, build_optimisers(model, CONFIG)
+
     model, optimisers = fresh()
     for _ in range(2):
         step(bench, model, optimisers)

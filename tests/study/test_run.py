@@ -266,14 +266,16 @@ def test_a_contrast_that_mixes_code_versions_gets_a_caveat(study: Path):
 
     def caveats() -> list[str]:
         read = read_study(experiment, study / "runs")
-        return [c for c in report_content(read, verdicts_of(read), "").caveats if c.startswith("The cells mix")]
+        return [c for c in report_content(read, verdicts_of(read), "").caveats if " mixes cells " in c]
 
     assert caveats() == []
     cell = cells(study)["xsa/1"]
     cell.write_record(cell.record() | {"code_version": "0123456789ab"})
     (caveat,) = caveats()
-    assert "versions of paribus's code" in caveat
+    assert caveat.startswith("Contrast xsa mixes cells")
     assert "0123456789ab" in caveat
+    cell.write_record(cell.record() | {"environment": cell.record()["environment"] | {"torch": "2.0"}})
+    assert any("torch: 2.0, " in caveat for caveat in caveats())
 
 
 def test_a_difference_in_what_was_held_equal_is_shown(study: Path):

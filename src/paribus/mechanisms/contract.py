@@ -12,6 +12,7 @@ A mechanism file holds: pure functions, a frozen `MechanismConfig`, thin modules
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -115,7 +116,7 @@ class AttentionMask(Protocol):
     def __call__(self, document: Documents, /) -> AllowedPairs | None: ...
 
 
-class MechanismConfig(BaseModel):
+class MechanismConfig(BaseModel, ABC):
     """Base of every mechanism's configuration: frozen, strict, unknown keys refused.
 
     `build(geometry, layer)` returns the module for one layer (value_map, mask, output_map) or, for routing, the module
@@ -130,8 +131,8 @@ class MechanismConfig(BaseModel):
     example: ClassVar[Mapping[str, Any]] = {}
     """the fewest fields that make a valid table on a model of two or more layers; laws of every mechanism use it"""
 
-    def build(self, geometry: Geometry, layer: int) -> nn.Module:
-        raise NotImplementedError
+    @abstractmethod
+    def build(self, geometry: Geometry, layer: int) -> nn.Module: ...
 
     def validate_for(self, geometry: Geometry) -> str | None:
         """What is wrong with this configuration on this geometry, with the valid range; None when nothing is."""
