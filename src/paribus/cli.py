@@ -188,9 +188,10 @@ def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any,
         console.print()
         console.print(study.experiment.question, style="bold", highlight=False)
         console.print()
-        console.print(to_text(verdict_table(rows, content.parameters)), highlight=False, soft_wrap=True)
+        width = console.width if console.is_terminal else None
+        console.print(to_text(verdict_table(rows, content.parameters), width), highlight=False, soft_wrap=True)
         for row in rows:
-            console.print(f"{row.name}: {row.sentence}", highlight=False, soft_wrap=True)
+            console.print(f"{row.name}: {row.sentence}", highlight=False)
         unfinished = sum(study.count(state) for state in ("missing", "started", "running", "stale"))
         if unfinished:
             console.print(f"{unfinished} cells are not complete; see `paribus status {file}`", highlight=False)

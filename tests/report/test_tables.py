@@ -111,3 +111,12 @@ def test_text_rows_are_aligned_and_numbers_flush_right(study: ReportContent) -> 
     assert lines[0].endswith("FLOPs")
     assert lines[1].endswith("per token")
     assert lines[3].endswith("10⁸")
+
+
+def test_a_narrow_terminal_loses_columns_from_the_right_and_is_told_which(study: ReportContent) -> None:
+    table = tables.verdict_table(shown_rows(study), study.parameters)
+    wide, narrow = tables.to_text(table), tables.to_text(table, 80)
+    assert max(len(line) for line in narrow.splitlines()) <= 80 < max(len(line) for line in wide.splitlines())
+    assert narrow.splitlines()[-1] == "(left out here: sign-flip p, wins, smallest effect, parameters)"
+    assert "left out" not in wide
+    assert narrow.splitlines()[0] == wide.splitlines()[0][: len(narrow.splitlines()[0])]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from textwrap import wrap
 
 from paribus.report.content import ArmParameters, CellRow, HeldEqual, Look
 from paribus.report.evidence import Shown
@@ -19,6 +20,9 @@ from paribus.report.numbers import (
     probability,
     significant,
 )
+
+_TEXT_WIDTH = 22
+"""characters of a text column in a terminal"""
 
 
 @dataclass(frozen=True)
@@ -225,23 +229,43 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_text(table: Table) -> str:
-    """The table as aligned plain text, for a terminal or a log; what follows a line break in a cell goes below."""
-    grid = [tuple((column.heading, column.unit) if column.unit else (column.heading,) for column in table.columns)]
-    grid += [tuple(tuple(_printable(line) for line in cell.split("\n")) for cell in row) for row in table.rows]
+def to_text(table: Table, width: int | None = None) -> str:
+    """The table as aligned plain text, for a terminal or a log; what follows a line break in a cell goes below.
+
+    Where `width` characters do not hold it, columns are left out from the right, and a last line says which.
+    """
+    grid = [tuple(_heading_lines(column) for column in table.columns)]
+    grid += [
+        tuple(_cell_lines(cell, column) for cell, column in zip(row, table.columns, strict=True)) for row in table.rows
+    ]
     widths = [max(len(line) for row in grid for line in row[i]) for i in range(len(table.columns))]
+    held = len(widths)
+    while width is not None and held > 1 and sum(widths[:held]) + 2 * (held - 1) > width:
+        held -= 1
+    columns, widths = table.columns[:held], widths[:held]
     texts = [
         "  ".join(
-            line.rjust(width) if column.numeric else line.ljust(width)
-            for line, width, column in zip(lines, widths, table.columns, strict=True)
+            line.rjust(size) if column.numeric else line.ljust(size)
+            for line, size, column in zip(lines, widths, columns, strict=True)
         ).rstrip()
         + "\n"
         for row in grid
-        for lines in zip_longest(*row, fillvalue="")
+        for lines in zip_longest(*row[:held], fillvalue="")
     ]
-    head = max(len(cell) for cell in grid[0])
-    rule = "  ".join("─" * width for width in widths) + "\n"
-    return "".join([*texts[:head], rule, *texts[head:]])
+    head = max(len(cell) for cell in grid[0][:held])
+    rule = "  ".join("─" * size for size in widths) + "\n"
+    left_out = ", ".join(column.heading for column in table.columns[held:])
+    return "".join([*texts[:head], rule, *texts[head:], f"(left out here: {left_out})\n" if left_out else ""])
+
+
+def _heading_lines(column: Column) -> list[str]:
+    return [column.heading, column.unit] if column.unit else [column.heading]
+
+
+def _cell_lines(cell: str, column: Column) -> list[str]:
+    """The cell's lines; words are broken into lines of a column's width, numbers never."""
+    lines = [_printable(line) for line in cell.split("\n")]
+    return lines if column.numeric else [part for line in lines for part in wrap(line, _TEXT_WIDTH) or [""]]
 
 
 def _printable(line: str) -> str:
