@@ -37,7 +37,7 @@ def _change_after_token(bench: Bench, model: Any, position: int, *, row: int) ->
     with torch.no_grad():
         before = bench.logits(model)[row]
         kept = tokens[row, position].clone()
-        tokens[row, position] = (kept % 29) + 1 + (kept % 29 + 1 == kept)
+        tokens[row, position] = kept % 29 + 1  # another token of the vocabulary, whichever it was
         after = bench.logits(model)[row]
         tokens[row, position] = kept
     return (after - before).abs().amax(-1)
