@@ -210,6 +210,8 @@ def _caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
     for state, count in states.items():
         if count:
             found.append(f"{count} of {len(study.cells)} cells are {state}.")
+    unequal = [held for held in _held_equal(study) if not held.holds]
+    found += [f"Not held equal: {held.what} ({held.proof})." for held in unequal]
     found += [text for name, contrast in study.experiment.contrasts.items() for text in _mixed(study, name, contrast)]
     rules = [look["rule_digest"] for look in study.folder.looks()]
     if any(rule != spec.rule_digest(study.experiment) for rule in rules):

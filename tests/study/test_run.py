@@ -281,15 +281,21 @@ def test_a_contrast_that_mixes_code_versions_gets_a_caveat(study: Path):
 def test_a_difference_in_what_was_held_equal_is_shown(study: Path):
     experiment = spec.load(study / "study.toml")
 
+    def caveats() -> tuple[str, ...]:
+        read = read_study(experiment, study / "runs")
+        return report_content(read, verdicts_of(read), "").caveats
+
     def broken() -> list[str]:
         read = read_study(experiment, study / "runs")
         return [held.what for held in report_content(read, verdicts_of(read), "").held_equal if not held.holds]
 
     assert broken() == []
+    assert not any(caveat.startswith("Not held equal") for caveat in caveats())
     cell = cells(study)["xsa/1"]
     cell.finish(cell.summary() | {"batch_digest": "0" * 16})
     repeat = cells(study)["standard/0-repeat"]
     repeat.finish(repeat.summary() | {"final_tensors_digest": "0" * 32})
+    assert sum(caveat.startswith("Not held equal") for caveat in caveats()) == 2
     assert broken() == ["xsa: training batches, in order", "A/A repeat of tiny/standard/0"]
 
 
