@@ -115,6 +115,7 @@ BAD_VALUES = [
     ('"test.nll"', '"test.perplexity"', "contrasts.block.metric"),
     ('baseline = "standard"', 'baseline = "block"', "contrasts.block"),
     ("repeats = 1", "repeats = 6", "seeds.repeats"),
+    ("[scales.tiny]", "[scales.corpus]", "scales.corpus"),
     ("[arms.xsa]", '[arms."../xsa"]', "arms"),
     ("[arms.standard]\n\n", "", "contrasts.block.baseline"),
 ]

@@ -69,6 +69,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+def mapped(pid: int) -> str:
+    """The files that a process has mapped into its memory."""
+    try:
+        return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def lines(cell: CellFolder) -> int:
     path = cell.path / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
@@ -201,7 +209,8 @@ def test_a_full_disk_is_one_clear_error_and_nothing_finished_is_lost(
 def test_an_interrupt_while_workers_start_prints_no_traceback(write: Callable[..., Path], paribus: Start):
     folder = write(arms=("standard", "xsa"), seeds=1, execution="workers = 2")
     process = paribus(folder, "run", "study.toml")
-    wait_for(lambda: bool(workers(process)), process)
+    # In the middle of their imports, where Ctrl-C would be an exception of theirs.
+    wait_for(lambda: any("libtorch" in mapped(pid) for pid in workers(process)), process)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (130, "")

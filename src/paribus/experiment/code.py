@@ -10,11 +10,13 @@ from pathlib import Path
 from paribus.errors import ParibusError
 
 COMMON_ROOTS = (
+    "paribus.model.build",
     "paribus.train.loop",
     "paribus.optim.groups",
     "paribus.data.order",
     "paribus.data.windows",
     "paribus.measure.likelihood",
+    "paribus.measure.probes",
 )
 """What every cell runs through, whatever its arm."""
 WITHOUT_NUMBERS = ("paribus.errors", "paribus.shapes")

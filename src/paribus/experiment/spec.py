@@ -28,6 +28,10 @@ SEAM_FIELDS = ("routing", "output_map", "value_map", "mask")
 """What arms exist to change. Any other difference between two arms must be declared by the contrast."""
 
 
+RESERVED_SCALE_NAMES = frozenset(
+    {"corpus", "study.json", "plan.json", "looks.jsonl", "report.html", "report.json", "verdict.svg", "verdict.md"}
+)
+"""what else lies beside the scales' folders"""
 AnyTable = TypeVar("AnyTable", bound=BaseModel)
 
 
@@ -327,6 +331,14 @@ def _check_milestones(path: Path, name: str, scale: Scale, batch_tokens: int) ->
 
 
 def _check_references(path: Path, experiment: Experiment) -> None:
+    for name in experiment.scales:
+        if name in RESERVED_SCALE_NAMES:
+            raise ExperimentFileError(
+                f"{path}: scales.{name}: this name is taken inside the run folder",
+                expected=f"a name other than {', '.join(sorted(RESERVED_SCALE_NAMES))}",
+                received=f"'{name}'",
+                remedy="rename the scale",
+            )
     for name, contrast in experiment.contrasts.items():
         for side in ("treatment", "baseline"):
             arm = getattr(contrast, side)
