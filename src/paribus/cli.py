@@ -56,9 +56,9 @@ def plan(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
     experiment = spec.load(file)
     with spec.naming(file):
         if as_json:
-            _print_json(describe_json(experiment, runs))
+            _print_json(describe_json(experiment, file.parent, runs))
         else:
-            describe(experiment, runs, _console())
+            describe(experiment, file.parent, runs, _console())
 
 
 @app.command()
@@ -87,7 +87,8 @@ def check(file: File) -> None:
     console.print(table("Gates", ("", "subject", "gate", "found"), rows))
     failed = [gate for gate in found if not gate.passed]
     if failed:
-        raise GateError(f"{len(failed)} of {len(found)} gates failed", remedy="see the table above")
+        names = "; ".join(f"{gate.name} ({gate.subject})" for gate in failed)
+        raise GateError(f"{file}: {len(failed)} of {len(found)} gates failed", received=names)
     console.print(f"all {len(found)} gates passed", highlight=False)
 
 
@@ -163,7 +164,7 @@ def status(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
 
 @app.command()
 def report(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
-    """Write report.html and report.json into the run folder, and print the verdicts. Recorded as a look."""
+    """Write report.html, report.json, verdict.svg and verdict.md, and print the verdicts. Recorded as a look."""
     from paribus.experiment import spec
 
     _report(file, spec.load(file), runs, "report", _console(), as_json=as_json)
@@ -192,6 +193,8 @@ def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any,
         console.print(to_text(verdict_table(rows, content.parameters), width), highlight=False, soft_wrap=True)
         for row in rows:
             console.print(f"{row.name}: {row.sentence}", highlight=False)
+        for of, note in page.noted(rows):
+            console.print(f"note, {of}: {note}", highlight=False)
         unfinished = sum(study.count(state) for state in ("missing", "started", "running", "stale"))
         if unfinished:
             console.print(f"{unfinished} cells are not complete; see `paribus status {file}`", highlight=False)

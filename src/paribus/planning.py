@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from paribus.data.parquet_folder import parquet_files
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, resolve_arms
 from paribus.experiment.spec import UNITS, Experiment
@@ -15,9 +16,9 @@ from paribus.stats.power import cannot_conclude, equivalence_margin_sd, minimum_
 from paribus.terminal import families, table
 
 
-def describe_json(experiment: Experiment, runs: Path) -> dict[str, Any]:
+def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -> dict[str, Any]:
     """The plan as JSON types. Raises what `run` would raise before training, except for the corpus."""
-    arms = _checked_arms(experiment)
+    arms = _checked_arms(experiment, experiment_folder)
     seeds = experiment.seeds.count
     measurable = seeds >= 2
     return {
@@ -47,11 +48,12 @@ def describe_json(experiment: Experiment, runs: Path) -> dict[str, Any]:
     }
 
 
-def describe(experiment: Experiment, runs: Path, console: Console) -> None:
+def describe(experiment: Experiment, experiment_folder: Path, runs: Path, console: Console) -> None:
     """The plan as tables."""
-    arms = _checked_arms(experiment)
+    arms = _checked_arms(experiment, experiment_folder)
     states = _cell_states(experiment, runs)
     console.print(experiment.question, style="bold", highlight=False)
+    console.print(f"study '{experiment.study}' (its name is part of every random stream)", highlight=False)
     console.print()
     rows = [
         (
@@ -91,7 +93,7 @@ def _describe_tensors(scale: str, arms: Mapping[str, ArmAtScale], console: Conso
             row = (pattern, str(count), size, role, group.optimiser, f"{group.learning_rate:g}")
             owners.setdefault(row, []).append(name)
     rows = [(*row, "all" if len(names) == len(arms) else ", ".join(names)) for row, names in owners.items()]
-    columns = ("tensor", "count", "shape", "role", "optimiser", "learning rate", "arms")
+    columns = ("tensor", "count", "shape", "role", "optimiser", "rate", "arms")
     console.print(table(f"Which optimiser gets which tensor: {scale}", columns, rows, right=(1, 5)))
     console.print()
 
@@ -119,9 +121,11 @@ def _describe_design(experiment: Experiment, console: Console) -> None:
             console.print(f"    - {sentence}", highlight=False, soft_wrap=True)
 
 
-def _checked_arms(experiment: Experiment) -> Mapping[tuple[str, str], ArmAtScale]:
+def _checked_arms(experiment: Experiment, experiment_folder: Path) -> Mapping[tuple[str, str], ArmAtScale]:
     arms = resolve_arms(experiment)
     check_pairs(experiment, arms)
+    if experiment.base.corpus.path is not None:
+        parquet_files((experiment_folder / experiment.base.corpus.path).resolve())
     return arms
 
 

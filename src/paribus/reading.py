@@ -133,6 +133,8 @@ def read_study(experiment: spec.Experiment, runs: Path) -> ReadStudy:
 def comparisons(study: ReadStudy) -> list[Comparison]:
     """Every contrast of the file with the pairs that are there. Only complete and diverged cells count."""
     experiment, looks = study.experiment, study.folder.looks()
+    current = spec.rule_digest(experiment)
+    changed = any(look["words"] and look["rule_digest"] != current for look in looks)
     found = []
     for name, contrast in experiment.contrasts.items():
         scale = experiment.contrast_scale(contrast)
@@ -152,6 +154,7 @@ def comparisons(study: ReadStudy) -> list[Comparison]:
                 differences=pairs,
                 treatment_values=tuple(value for value in treatment if value is not None),
                 baseline_values=tuple(value for value in baseline if value is not None),
+                rule_changed_after_words=changed,
                 verdict_seen_at=tuple(sorted({look["pairs"][name] for look in looks if look["words"].get(name)})),
             )
         )

@@ -19,6 +19,9 @@ from paribus.report.content import (
 )
 from paribus.stats.rule import Verdict, Word
 
+FEW_DOCUMENTS = 100
+"""held-out documents below which the report says so"""
+
 
 def report_content(study: ReadStudy, verdicts: tuple[Verdict, ...], repeat_command: str) -> ReportContent:
     """Everything that the report shows, from rows and records."""
@@ -227,6 +230,12 @@ def _caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
         found.append(
             f"The learning rate of depth queries in {', '.join(untuned)} is the default {default:g}, which is untuned; "
             "such rates can matter more than a mechanism."
+        )
+    used = [cell for cell in study.cells.values() if cell.state == "complete"]
+    scored = {len(cell.folder.rows(cell.folder.row_files("likelihood")[0])) for cell in used if cell.folder is not None}
+    if scored and min(scored) < FEW_DOCUMENTS:
+        found.append(
+            f"Only {min(scored)} held-out documents were scored: another collection may well answer differently."
         )
     found.append("Nothing was tuned for this file by paribus; equal tuning of the arms is the experimenter's to show.")
     if any(contrast.metric.startswith("validation.") for contrast in study.experiment.contrasts.values()):

@@ -18,6 +18,7 @@ from paribus import mechanisms
 from paribus.data.corpus import CorpusConfig
 from paribus.data.frozen import DocumentTable, FrozenCorpus, TokenFile
 from paribus.data.order import Order
+from paribus.data.parquet_folder import parquet_files
 from paribus.data.shards import prepare
 from paribus.data.split import Split
 from paribus.data.windows import windows
@@ -85,9 +86,11 @@ def open_study(
     """
     arms = resolve_arms(experiment)
     check_pairs(experiment, arms)
+    config = corpus_config(experiment.base.corpus, experiment_folder)
+    if config.folder is not None:
+        parquet_files(config.folder)  # a wrong path is an error before anything is written
     folder = StudyFolder(runs / experiment.study)
     folder.claim_for(experiment.study)
-    config = corpus_config(experiment.base.corpus, experiment_folder)
     corpus = prepare(
         config, folder.corpus, vocabulary_size=experiment.base.tokenizer.vocabulary_size, progress=progress
     )

@@ -72,7 +72,7 @@ def live_study(console: Console, cells: int, steps: int) -> Iterator[Listener]:
                 progress.update(total, shown=f"{finished} of {cells} cells")
                 elapsed = time.monotonic() - started
                 left = elapsed / finished * (cells - finished) if finished else 0.0
-                times = f"{elapsed / 60:.1f} min, {left / 60:.1f} left"
+                times = f"{elapsed / 60:.1f} min so far, about {left / 60:.1f} min left"
                 console.print(f"{finished:>3} of {cells}  {outcome(event)}  ({times})", highlight=False)
 
         yield on_event

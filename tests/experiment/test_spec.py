@@ -255,3 +255,33 @@ def test_every_command_refuses_a_bad_file(
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("error: study.toml: sedes: unknown key")
     assert [path.name for path in tmp_path.iterdir()] == ["study.toml"]
+
+
+EXPLAINED = [
+    ("mlp_width = 160\n", "", "scales.tiny.mlp_width: missing", "hidden features", "add 'mlp_width' to this table"),
+    (
+        "strength = 1.0",
+        "strength = 1.5",
+        "arms.xsa.output_map.strength: not a valid value",
+        "less than or equal to 1",
+        "",
+    ),
+    ('"test.nll"', '"test.nl"', "contrasts.block.metric: not a valid value", "'test.nll'", "did you mean 'test.nll'?"),
+    ('output_map = { name = "xsa"', 'routing = { name = "xsa"', "belongs to another seam", "", "under 'output_map'"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "what", "expected", "remedy"), EXPLAINED)
+def test_a_refusal_says_what_was_expected_and_what_to_do(
+    tmp_path: Path, old: str, new: str, what: str, expected: str, remedy: str
+):
+    error = refusal(tmp_path / "study.toml", edited((old, new)))
+    assert what in error.what
+    assert expected in error.expected
+    assert remedy in error.remedy
+    assert "(and" not in error.what
+
+
+def test_a_folder_in_place_of_the_file_is_said_to_be_one(tmp_path: Path):
+    with pytest.raises(ExperimentFileError, match=r"(?s): a folder.*expected: an experiment file"):
+        spec.load(tmp_path)

@@ -61,8 +61,8 @@ def test_an_unknown_name_is_refused_with_the_valid_ones_and_the_nearest():
     assert error.remedy == "did you mean 'block-attnres'?"
 
 
-def test_a_mechanism_of_another_seam_is_unknown_here():
-    assert "unknown mechanism" in refusal(Seam.MASK, {"name": "xsa"}).what
+def test_a_mechanism_of_another_seam_is_told_where_it_belongs():
+    assert "belongs to another seam" in refusal(Seam.MASK, {"name": "xsa"}).what
 
 
 @pytest.mark.parametrize("table", [{}, {"name": 3}, {"strength": 1.0}])

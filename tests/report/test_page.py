@@ -242,5 +242,6 @@ def test_a_refused_write_leaves_nothing_behind_and_says_what_to_do(study: Report
 def test_the_verdict_alone_lies_beside_the_page(study: ReportContent, tmp_path: Path) -> None:
     page.write(study, tmp_path)
     assert (tmp_path / "verdict.svg").read_text().startswith("<svg")
-    rows = (tmp_path / "verdict.md").read_text().splitlines()
-    assert len(rows) == 2 + len(study.verdicts)
+    table, _, notes = (tmp_path / "verdict.md").read_text().partition("\n\n")
+    assert len(table.splitlines()) == 2 + len(study.verdicts)
+    assert "- all contrasts: the exact sign-flip p cannot be below 0.0625 with 5 seeds" in notes

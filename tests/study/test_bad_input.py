@@ -69,8 +69,11 @@ def test_an_empty_corpus_is_refused(refused, folder: Path, texts: list[str | Non
     assert "the corpus is empty" in refused(folder / "corpus")
 
 
-def test_a_missing_or_empty_corpus_folder_is_named(refused, folder: Path):
+def test_a_missing_or_empty_corpus_folder_is_named(refused, folder: Path, cli: Cli):
     assert f"received: {folder / 'nowhere'}" in refused(folder / "nowhere")
+    assert not (folder / "runs").exists(), "nothing was written"
+    code, _, err = cli("plan", "study.toml")
+    assert (code, f"received: {folder / 'nowhere'}" in err) == (1, True)
     (folder / "empty").mkdir()
     assert "holds no Parquet file" in refused(folder / "empty")
 

@@ -261,6 +261,20 @@ def test_seeds_added_after_a_verdict_was_seen_are_an_exploratory_extension(study
     assert any("rule" in caveat and "changed" in caveat for caveat in report_content(read, verdicts, "").caveats)
 
 
+def test_a_margin_changed_after_words_were_seen_is_said_beside_every_word(study: Path, cli: Cli):
+    assert "changed after words had been seen" not in cli("report", "study.toml")[1]
+    change(study / "study.toml", "smallest_effect = 0.01", "smallest_effect = 0.012")
+    _, out, _ = cli("report", "study.toml")
+    assert "changed after words had been seen" in " ".join(out.split())
+    for shown in ("report.html", "report.json", "verdict.md"):
+        assert "changed after words had been seen" in (study / "runs" / "tiny" / shown).read_text(encoding="utf-8")
+
+
+def test_few_held_out_documents_are_a_caveat(study: Path):
+    read = read_study(spec.load(study / "study.toml"), study / "runs")
+    assert any("held-out documents were scored" in c for c in report_content(read, verdicts_of(read), "").caveats)
+
+
 def test_a_contrast_that_mixes_code_versions_gets_a_caveat(study: Path):
     experiment = spec.load(study / "study.toml")
 

@@ -157,7 +157,7 @@ def _law_gates(arms: Mapping[tuple[str, str], ArmAtScale]) -> Iterator[Gate]:
 def _shown(law: Law, bench: LawBench, subject: str) -> Gate:
     found, broken = law.measure(bench, False), law.measure(bench, True)
     holds, can_fail = found <= law.bound, broken > law.bound
-    detail = f"{found:.1e} (bound {law.bound:.1e}); {broken:.1e} with {law.perturbation}"
+    detail = f"{found:.1e} (bound {law.bound:.1e}); {broken:.1e} when perturbed: {law.perturbation}"
     return Gate(law.claim, subject, holds and can_fail, detail if can_fail else f"{detail}: the check cannot fail")
 
 

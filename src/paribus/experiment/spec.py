@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.experiment.refusal import refuse
 from paribus.model.config import ModelConfig
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
+from paribus.refusal import refusal
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
 Positive = Annotated[int, Field(ge=1)]
@@ -36,7 +36,9 @@ AnyTable = TypeVar("AnyTable", bound=BaseModel)
 
 
 class Table(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Corpus(Table):
@@ -71,11 +73,17 @@ class ModelFields(Table):
     """Fields of the backbone that every scale shares; see `paribus.model.config.ModelConfig`."""
 
     backbone: Literal["prenorm"] = "prenorm"
+    """the network that mechanisms enter"""
     head_width: Annotated[int, Field(ge=2, multiple_of=2)] = 32
+    """features of one attention head"""
     rotary_base: Annotated[float, Field(gt=1.0)] = 10_000.0
+    """base of the rotary frequencies"""
     norm_eps: Annotated[float, Field(gt=0.0, le=1e-6)] = 1e-6
+    """added to the mean square in every RMS norm"""
     qk_norm: bool = True
+    """RMS-normalise queries and keys per head"""
     embedding_std: Annotated[float, Field(gt=0.0)] = 0.02
+    """standard deviation of the tied embedding's initial rows"""
 
 
 class Evaluation(Table):
@@ -84,6 +92,7 @@ class Evaluation(Table):
     test_tokens: Positive | None = None
     """None scores the whole test split"""
     validation_tokens: Positive | None = None
+    """None scores the whole validation split"""
     probe_tokens: Positive = 8192
     """validation tokens that the diagnostics look at"""
 
@@ -96,15 +105,25 @@ class Base(Table):
     batch_tokens: Positive
     """tokens of one optimiser update; a multiple of context_length"""
     corpus: Corpus = Corpus()
+    """documents to train and test on"""
     tokenizer: Tokenizer = Tokenizer()
+    """trained on the train split"""
     model: ModelFields = ModelFields()
+    """the backbone"""
     optimiser: OptimiserConfig = OptimiserConfig()
+    """learning rates by role"""
     schedule: ScheduleConfig = ScheduleConfig()
+    """warm-up and decay as shares of the run"""
     evaluation: Evaluation = Evaluation()
+    """how much held-out text is scored"""
     routing: MechanismTable | None = None
+    """what a sublayer reads and where its result goes: { name = ..., ... }"""
     output_map: MechanismTable | None = None
+    """after the attention mix, before heads merge: { name = ..., ... }"""
     value_map: MechanismTable | None = None
+    """what attention aggregates: { name = ..., ... }"""
     mask: MechanismTable | None = None
+    """who may attend to whom: { name = ..., ... }"""
 
     @model_validator(mode="after")
     def _rows_fill_the_batch(self) -> Self:
@@ -119,9 +138,13 @@ class Scale(Table):
     """A size and a budget."""
 
     layers: Positive
+    """Transformer layers; each is an attention and an MLP sublayer"""
     width: Annotated[int, Field(ge=2)]
+    """features of the stream; a multiple of head_width"""
     mlp_width: Positive
+    """hidden features of the SwiGLU"""
     budget_tokens: Positive
+    """training tokens of one cell"""
     milestones_tokens: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
     """budgets below the last at which held-out text is scored, labelled mid-schedule"""
 
@@ -136,7 +159,9 @@ class Contrast(Table):
     """Treatment minus baseline, and the rule that turns it into a word."""
 
     treatment: Name
+    """the arm that the question is about"""
     baseline: Name
+    """the arm that it is compared with"""
     primary: bool = False
     """exactly one contrast at one scale is; the others get words only after it"""
     metric: MetricName = "test.nll"
@@ -195,12 +220,19 @@ class Experiment(Table):
     study: Name
     """name of the run folder, and part of every random stream; the file's name where it is not given"""
     question: Annotated[str, Field(min_length=1)]
+    """what the study wants to know, in one sentence"""
     base: Base
+    """what all arms share"""
     scales: Annotated[dict[Name, Scale], Field(min_length=1)]
+    """sizes with their budgets, by name"""
     arms: Annotated[dict[Name, dict[str, Any]], Field(min_length=1)]
+    """differences from the base, by name; an empty table is the base itself"""
     contrasts: Annotated[dict[Name, Contrast], Field(min_length=1)]
+    """comparisons with their rule, by name; exactly one is primary"""
     seeds: Seeds
+    """how many pairs"""
     execution: Execution = Execution()
+    """how cells run on this machine"""
 
     def arm(self, name: str) -> Base:
         """The base with the arm's differences."""
@@ -258,8 +290,16 @@ def load(path: Path) -> Experiment:
         raise ExperimentFileError(
             f"{path}: no such file", expected="an experiment file (TOML)", remedy="see experiments/ for examples"
         ) from None
+    except IsADirectoryError:
+        raise ExperimentFileError(
+            f"{path}: a folder", expected="an experiment file (TOML)", remedy="name the file, such as study.toml"
+        ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ExperimentFileError(f"{path}: not a readable TOML file", received=str(error)) from None
+        raise ExperimentFileError(
+            f"{path}: not a readable TOML file",
+            received=str(error),
+            remedy="an unclosed quote or bracket on or above that line is the usual cause",
+        ) from None
     table.setdefault("study", path.stem)
     experiment = _validated(path, table, "", Experiment)
     _check_shared(path, experiment)
@@ -271,7 +311,7 @@ def load(path: Path) -> Experiment:
             try:
                 experiment.model_config_of(experiment.arm(arm), name)
             except ValidationError as error:
-                refuse(path, error, f"scales.{name}", ModelConfig)
+                raise refusal(error, f"{path}: scales.{name}", ModelConfig) from None
     _check_references(path, experiment)
     return experiment
 
@@ -306,7 +346,7 @@ def _validated(path: Path, table: dict[str, Any], prefix: str, kind: type[AnyTab
     try:
         return kind.model_validate(table)
     except ValidationError as error:
-        refuse(path, error, prefix, kind)
+        raise refusal(error, f"{path}: {prefix}", kind) from None
 
 
 def _check_shared(path: Path, experiment: Experiment) -> None:

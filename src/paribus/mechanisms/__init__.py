@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from paribus.errors import ExperimentFileError, nearest
 from paribus.mechanisms.contract import Diagnostic, Law, MechanismConfig, Seam
+from paribus.refusal import refusal
 
 IDENTITY = {Seam.ROUTING: "serial", Seam.OUTPUT_MAP: "standard", Seam.VALUE_MAP: "own", Seam.MASK: "causal"}
 NOT_MECHANISMS = ("contract", "laws")
@@ -55,25 +56,17 @@ def resolve(seam: Seam, table: dict[str, Any] | None, where: str) -> MechanismCo
     fields = dict(table)
     name = fields.pop("name", None)
     if not isinstance(name, str) or name not in known:
+        elsewhere = [other for other in Seam if other is not seam and name in mechanisms(other)]
         raise ExperimentFileError(
-            f"{where}.name: unknown mechanism",
+            f"{where}.name: " + (f"'{name}' belongs to another seam" if elsewhere else "unknown mechanism"),
             expected=", ".join(f"'{n}'" for n in sorted(known)),
             received=repr(name),
-            remedy=nearest(str(name), known),
+            remedy=f"write it under '{elsewhere[0]}'" if elsewhere else nearest(str(name), known),
         )
     try:
         return known[name].model_validate(fields)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        # A misspelt key also leaves the right one missing; the misspelling is the one to name.
-        first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
-        key = str(first["loc"][0]) if first["loc"] else ""
-        unknown = first["type"] == "extra_forbidden"
-        raise ExperimentFileError(
-            f"{where}.{key}: {'unknown key' if unknown else first['msg']}",
-            received=repr(first["input"]),
-            remedy=nearest(key, known[name].model_fields) if unknown else "",
-        ) from None
+        raise refusal(error, where, known[name]) from None
 
 
 def module_of(config: MechanismConfig) -> ModuleType:

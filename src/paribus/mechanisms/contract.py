@@ -123,7 +123,9 @@ class MechanismConfig(BaseModel, ABC):
     for the whole model (layer is -1).
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     name: ClassVar[str]
     """what an experiment file calls it"""

@@ -11,7 +11,9 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 class OptimiserConfig(BaseModel):
     """Muon for hidden matrices, AdamW for everything else, one learning rate per role."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     matrix_learning_rate: Rate = 0.02
     """Muon, before the shape factor sqrt(max(1, rows / columns))"""
@@ -37,7 +39,9 @@ class OptimiserConfig(BaseModel):
 class ScheduleConfig(BaseModel):
     """Learning-rate multiplier as fractions of the run, the same for every group."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     warmup: Share = 0.05
     """share of the run in which the multiplier rises linearly from 0 to 1"""

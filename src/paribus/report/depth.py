@@ -125,6 +125,8 @@ def _map(panel: Axes, grid: np.ndarray, first: int, title: str, norm: Normalize)
     panel.set_title(title)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    if len(grid) == 1:
+        panel.set_yticks([first])
     canvas.quiet(panel, grid="")
 
 

@@ -74,7 +74,7 @@ def differences_figure(rows: Sequence[Shown]) -> PageFigure:
     if len(drawn) < len(rows):
         parts.append("Nothing about a difference is shown before the planned seeds or a declared look.")
     if rows:
-        parts.append(f"Grey band: the smallest effect that matters, {margins}, declared before the run.")
+        parts.append(f"Grey band: the smallest effect that matters, {margins}, as the file declares it.")
     return PageFigure("", " ".join(parts), paired_differences_svg(rows, "figure-differences"))
 
 

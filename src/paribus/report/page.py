@@ -49,7 +49,7 @@ def render(content: ReportContent) -> str:
     return environment.get_template("page.html").render(
         content=content,
         primary=primary,
-        notes=_notes(rows),
+        notes=noted(rows),
         progress=_progress(content),
         verdicts=verdicts,
         differences=figures.differences_figure(rows),
@@ -60,6 +60,7 @@ def render(content: ReportContent) -> str:
         held_equal=tables.held_equal_table([entry for entry in content.held_equal if not entry.gate]),
         gates=tables.held_equal_table([entry for entry in content.held_equal if entry.gate], "Gates before training"),
         parameters=tables.parameters_table(content.parameters),
+        stale=sum(cell.state == "stale" for cell in content.cells),
         seeds=tables.without_empty_columns(tables.seeds_table(content.cells), keep=4),
         looks=tables.looks_table(content.looks),
         corpus=tables.facts_table("The text the study was trained and tested on", content.corpus),
@@ -88,7 +89,8 @@ def write(content: ReportContent, folder: Path) -> Path:
     rows = shown_rows(content)
     _replace(folder / DATA, to_json(content))
     _replace(folder / FIGURE, figures.readme_figure(rows))
-    _replace(folder / MARKDOWN, tables.to_markdown(tables.verdict_table(rows, content.parameters)))
+    notes = "".join(f"\n- {of}: {text}" for of, text in noted(rows))
+    _replace(folder / MARKDOWN, tables.to_markdown(tables.verdict_table(rows, content.parameters)) + notes)
     _replace(page, render(content))
     return page
 
@@ -107,7 +109,7 @@ def _printable(value: Any) -> Any:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", value)
 
 
-def _notes(rows: Sequence[Shown]) -> list[tuple[str, str]]:
+def noted(rows: Sequence[Shown]) -> list[tuple[str, str]]:
     """Each note once, with the contrasts it holds for."""
     texts = dict.fromkeys(note for row in rows for note in row.notes)
     holders = {text: [f"{row.name}, scale {row.scale}" for row in rows if text in row.notes] for text in texts}

@@ -90,7 +90,7 @@ def verdict_table(rows: Sequence[Shown], parameters: Sequence[ArmParameters]) ->
 def _verdict_note(rows: Sequence[Shown]) -> str:
     parts = []
     if any(row.primary for row in rows):
-        parts.append("Bold: the primary contrast, declared before the run.")
+        parts.append("Bold: the primary contrast.")
     if any(row.p_holm is not None for row in rows):
         parts.append("The interval of a secondary is at the level at which Holm's procedure tested it.")
     return " ".join(parts)

@@ -114,6 +114,8 @@ class Comparison:
     """Values of the baseline at `differences.seeds`, unit of the metric."""
     verdict_seen_at: tuple[int, ...] = ()
     """Numbers of pairs at which an earlier look already showed words."""
+    rule_changed_after_words: bool = False
+    """Whether contrasts, margins or planned seeds were other ones when a look showed words."""
 
     def __post_init__(self) -> None:
         differences = self.differences.differences
@@ -226,7 +228,7 @@ def check_page(comparisons: Sequence[Comparison]) -> Comparison:
                 f"contrast {comparison.name!r} has fewer pairs than when its verdict was seen",
                 expected=f"at least {max(comparison.verdict_seen_at)} pairs",
                 received=str(pairs),
-                remedy="restore the missing cells: a pair is never dropped after a verdict was seen",
+                remedy="set seeds.count back or restore the missing cells: no pair is dropped once a verdict was seen",
             )
     return primaries[0]
 

@@ -23,6 +23,11 @@ def notes(comparison: Comparison, verdict: Verdict) -> tuple[str, ...]:
         return ()
     found: list[str] = []
     pairs = comparison.differences
+    if comparison.rule_changed_after_words:
+        found.append(
+            "the rule (contrasts, margins or planned seeds) was changed after words had been seen: "
+            "this is not the rule that was fixed before the run"
+        )
     earlier = sorted({seen for seen in comparison.verdict_seen_at if seen < pairs.pairs})
     if earlier:
         found.append(
