@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from paribus.data.order import Batch
-from paribus.experiment import spec
+from paribus.experiment import loading
 from paribus.experiment.plan import ArmAtScale, resolve_arm
 from paribus.model.build import build_model
 from paribus.seeds import generator
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=2, help="rounds that are not counted")
     arguments = parser.parse_args()
-    experiment = spec.load(arguments.file)
+    experiment = loading.load(arguments.file)
     prepare_process(experiment.execution)
     scale = arguments.scale or next(iter(experiment.scales))
     arms = {name: resolve_arm(experiment, name, scale) for name in experiment.arms}

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 from step_ratio import stepper
 
-from paribus.experiment import spec
+from paribus.experiment import loading
 from paribus.experiment.plan import resolve_arm
 from paribus.launch.local import MALLOC_TUNABLES
 from paribus.seeds import generator
@@ -27,7 +27,7 @@ from paribus.terminal import table
 
 
 def work(file: Path, threads: int, seconds: float, ready: Any, rates: Any) -> None:
-    experiment = spec.load(file)
+    experiment = loading.load(file)
     prepare_process(experiment.execution.model_copy(update={"threads": threads}))
     arm = resolve_arm(experiment, next(iter(experiment.arms)), next(iter(experiment.scales)))
     step = stepper(arm)

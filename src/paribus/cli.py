@@ -50,11 +50,11 @@ def _options(
 @app.command()
 def plan(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Print what a study would train and what it could conclude; train and write nothing."""
-    from paribus.experiment import spec
+    from paribus.experiment import loading
     from paribus.planning import describe, describe_json
 
-    experiment = spec.load(file)
-    with spec.naming(file):
+    experiment = loading.load(file)
+    with loading.naming(file):
         if as_json:
             _print_json(describe_json(experiment, file.parent, runs))
         else:
@@ -64,13 +64,13 @@ def plan(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
 @app.command()
 def check(file: File) -> None:
     """Run the gates that must pass before training: laws, pair check, shared tensors, scale invariance of norms."""
-    from paribus.experiment import spec
+    from paribus.experiment import loading
     from paribus.experiment.gates import effective_eps_by_read
     from paribus.experiment.plan import resolve_arms
     from paribus.terminal import table
 
-    experiment = spec.load(file)
-    with spec.naming(file):
+    experiment = loading.load(file)
+    with loading.naming(file):
         arms = resolve_arms(experiment)
     console = _console()
     for (scale, name), arm in arms.items():
@@ -95,15 +95,15 @@ def check(file: File) -> None:
 @app.command()
 def run(file: File, runs: Runs = RUNS) -> None:
     """Check the gates, train every missing cell, and write the report. Ctrl-C leaves a study that can be resumed."""
-    from paribus.experiment import spec
+    from paribus.experiment import loading
     from paribus.experiment.gates import require_all
     from paribus.launch.local import number_of_workers, run_workers
     from paribus.study import open_study, write_plan
     from paribus.terminal import live_study, steps_of_preparation
 
-    experiment = spec.load(file)
+    experiment = loading.load(file)
     console = _console()
-    with spec.naming(file), steps_of_preparation(console) as progress:
+    with loading.naming(file), steps_of_preparation(console) as progress:
         study = open_study(experiment, file.parent, runs, progress)
     missing = study.missing
     if not missing:
@@ -135,11 +135,11 @@ def run(file: File, runs: Runs = RUNS) -> None:
 @app.command()
 def status(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Print which cells are complete, running, missing or stale. Shows no outcome, so it is not a look."""
-    from paribus.experiment import spec
+    from paribus.experiment import loading
     from paribus.reading import read_study
     from paribus.terminal import table
 
-    study = read_study(spec.load(file), runs)
+    study = read_study(loading.load(file), runs)
     cells = [
         {"scale": c.key[0], "arm": c.key[1], "seed": c.key[2], "repeat": c.key[3], "state": c.state, "digest": c.digest}
         for c in study.cells.values()
@@ -165,9 +165,9 @@ def status(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
 @app.command()
 def report(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Write report.html, report.json, verdict.svg and verdict.md, and print the verdicts. Recorded as a look."""
-    from paribus.experiment import spec
+    from paribus.experiment import loading
 
-    _report(file, spec.load(file), runs, "report", _console(), as_json=as_json)
+    _report(file, loading.load(file), runs, "report", _console(), as_json=as_json)
 
 
 def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any, *, as_json: bool = False) -> None:

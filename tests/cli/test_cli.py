@@ -9,11 +9,11 @@ import pytest
 
 from paribus import __version__
 from paribus.cli import main
-from paribus.experiment import spec
+from paribus.experiment import loading
 from paribus.runs.folder import StudyFolder
 
 DEMO = str(Path(__file__).parents[2] / "experiments" / "demo.toml")
-CELLS = len(spec.load(Path(DEMO)).cell_keys())
+CELLS = len(loading.load(Path(DEMO)).cell_keys())
 COMMANDS = ("plan", "check", "run", "status", "report")
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -105,7 +105,7 @@ def test_plan_as_json_is_json_and_nothing_else_and_writes_nothing(cli: Cli, tmp_
     assert (code, err) == (0, "")
     plan = json.loads(out)
     assert plan["study"] == "demo"
-    demo = spec.load(Path(DEMO))
+    demo = loading.load(Path(DEMO))
     assert len(plan["cells"]) == CELLS
     assert {cell["state"] for cell in plan["cells"]} == {"missing"}
     assert [arm["arm"] for arm in plan["arms"]] == ["standard", "xsa", "block", "rd"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paribus import mechanisms
-from paribus.experiment import spec
+from paribus.experiment import loading, spec
 from paribus.experiment.plan import ArmAtScale, resolve_arms
 
 TINY = """\
@@ -94,7 +94,7 @@ def resolve(tmp_path: Path) -> Callable[[str], Resolved]:
     def load(text: str) -> Resolved:
         path = tmp_path / "study.toml"
         path.write_text(text, encoding="utf-8")
-        experiment = spec.load(path)
+        experiment = loading.load(path)
         return experiment, resolve_arms(experiment)
 
     return load

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import PairCheckError
-from paribus.experiment import spec
+from paribus.experiment import loading
 from paribus.experiment.pairs import check_pair, check_pairs
 from paribus.experiment.plan import resolve_arms
 from paribus.study import open_study
@@ -157,7 +157,7 @@ def test_a_treatment_may_add_tensors(found, register):
 def test_an_undeclared_difference_stops_the_study_before_anything_is_written(tmp_path: Path, tiny: str):
     path = tmp_path / "study.toml"
     path.write_text(tiny.replace(*OTHER_RATE, 1), encoding="utf-8")
-    experiment = spec.load(path)
+    experiment = loading.load(path)
     with pytest.raises(PairCheckError, match="matrix_learning_rate"):
         check_pairs(experiment, resolve_arms(experiment))
     with pytest.raises(PairCheckError, match="matrix_learning_rate"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paribus import mechanisms
 from paribus.cli import main
 from paribus.errors import ExperimentFileError
-from paribus.experiment import spec
+from paribus.experiment import loading, spec
 from paribus.experiment.plan import resolve_arms
 from paribus.mechanisms.contract import Seam
 from paribus.model.config import ModelConfig
@@ -46,8 +46,8 @@ def edited(*changes: tuple[str, str]) -> str:
 def refusal(path: Path, text: str) -> ExperimentFileError:
     """What the experiment file with this text is refused with."""
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ExperimentFileError) as caught, spec.naming(path):
-        resolve_arms(spec.load(path))
+    with pytest.raises(ExperimentFileError) as caught, loading.naming(path):
+        resolve_arms(loading.load(path))
     return caught.value
 
 
@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path: Path):
     (tmp_path / "half.toml").write_text("[base\n", encoding="utf-8")
     for name in ("absent.toml", "latin.toml", "half.toml", "."):
         with pytest.raises(ExperimentFileError, match=re.escape(str(tmp_path / name))):
-            spec.load(tmp_path / name)
+            loading.load(tmp_path / name)
 
 
 def test_arms_are_differences_laid_over_the_base(tmp_path: Path):
@@ -187,7 +187,7 @@ def test_arms_are_differences_laid_over_the_base(tmp_path: Path):
         ),
         encoding="utf-8",
     )
-    arm = spec.load(path).arm("standard")
+    arm = loading.load(path).arm("standard")
     assert arm.routing == {"name": "serial"}, "a mechanism is replaced as a whole"
     assert (arm.schedule.warmup, arm.schedule.decay) == (0.1, 0.2), "other tables merge"
 
@@ -284,4 +284,4 @@ def test_a_refusal_says_what_was_expected_and_what_to_do(
 
 def test_a_folder_in_place_of_the_file_is_said_to_be_one(tmp_path: Path):
     with pytest.raises(ExperimentFileError, match=r"(?s): a folder.*expected: an experiment file"):
-        spec.load(tmp_path)
+        loading.load(tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.experiment import spec
+from paribus.experiment import loading, spec
 
 TEXT = """\
 question = "Does it start?"
@@ -34,4 +34,4 @@ count = 1
 @pytest.fixture
 def experiment_without_corpus(tmp_path: Path) -> spec.Experiment:
     (tmp_path / "study.toml").write_text(TEXT, encoding="utf-8")
-    return spec.load(tmp_path / "study.toml")
+    return loading.load(tmp_path / "study.toml")

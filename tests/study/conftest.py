@@ -136,11 +136,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, text: Callable[..., str])
     """A folder with study.toml and a run folder that holds the study's frozen corpus and no cell."""
 
     def build(folder: Path) -> None:
-        from paribus.experiment import spec
+        from paribus.experiment import loading
         from paribus.study import open_study
 
         (folder / "study.toml").write_text(text(repeats=1), encoding="utf-8")
-        open_study(spec.load(folder / "study.toml"), folder, folder / "runs")
+        open_study(loading.load(folder / "study.toml"), folder, folder / "runs")
 
     return shared_by_all_workers(tmp_path_factory, "prepared", build)
 

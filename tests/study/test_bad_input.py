@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paribus.experiment import spec
+from paribus.experiment import loading
 from paribus.reading import read_study, verdicts_of
 from paribus.reporting import report_content
 from paribus.runs.folder import CellFolder
@@ -22,7 +22,7 @@ Cli = Callable[..., tuple[int, str, str]]
 def train(folder: Path) -> list[dict]:
     """Train what is missing inside this process; what happened."""
     events: list[dict] = []
-    study = open_study(spec.load(folder / "study.toml"), folder, folder / "runs")
+    study = open_study(loading.load(folder / "study.toml"), folder, folder / "runs")
     write_plan(study, None)
     train_missing(study, events.append, lambda: False)
     return events
@@ -163,7 +163,7 @@ def test_a_model_that_breaks_at_its_last_update_has_diverged_too(fresh: Path, te
     (fresh / "study.toml").write_text(file, encoding="utf-8")
     kinds = [(event["arm"], event["kind"]) for event in train(fresh) if event["kind"] not in ("started", "step")]
     assert kinds == [("standard", "finished"), ("xsa", "diverged")]
-    read = read_study(spec.load(fresh / "study.toml"), fresh / "runs")
+    read = read_study(loading.load(fresh / "study.toml"), fresh / "runs")
     verdicts = verdicts_of(read)
     assert verdicts[0].treatment_diverged == 1
     assert "1 of 2 cells are diverged." in report_content(read, verdicts, "").caveats

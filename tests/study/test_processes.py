@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.experiment import spec
+from paribus.experiment import loading
 from paribus.launch.local import run_workers
 from paribus.runs.claims import claimed
 from paribus.runs.folder import MARKER, CellFolder
@@ -89,7 +89,7 @@ def under_way(folder: Path, updates: int = 3) -> Callable[[], bool]:
 
 def train_the_rest(folder: Path, should_stop: Callable[[], bool] = lambda: False) -> None:
     """Train what is missing inside this process."""
-    train_missing(open_study(spec.load(folder / "study.toml"), folder, folder / "runs"), lambda _: None, should_stop)
+    train_missing(open_study(loading.load(folder / "study.toml"), folder, folder / "runs"), lambda _: None, should_stop)
 
 
 def marked(cell: CellFolder) -> list[int]:
@@ -226,7 +226,7 @@ def test_workers_end_when_their_parent_fails_while_it_listens(write: Callable[..
             raise RuntimeError("while listening")
 
     with pytest.raises(RuntimeError, match="while listening") as caught:
-        run_workers(1, spec.load(folder / "study.toml"), folder, folder / "runs", failing)
+        run_workers(1, loading.load(folder / "study.toml"), folder, folder / "runs", failing)
     try:
         wait_for(lambda: not multiprocessing.active_children(), patience=30)
     finally:

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from paribus import study as house
-from paribus.experiment import spec
+from paribus.experiment import loading
 from paribus.runs import folder as runs
 from paribus.runs import records
 from paribus.runs.claims import claim
@@ -91,7 +91,7 @@ def arrange(moment):
 
 def attempt(moment):
     emit, should_stop = arrange(moment)
-    experiment = spec.load(file)
+    experiment = loading.load(file)
     study = house.open_study(experiment, file.parent, folder)
     cell = next(cell for cell in study.cells if (cell.arm, cell.seed, cell.repeat) == (arm, 0, 0))
     house.prepare_process(experiment.execution)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import paribus as package
-from paribus.experiment import code, spec
+from paribus.experiment import code, loading
 from paribus.reading import read_study, verdicts_of
 from paribus.reporting import report_content
 from paribus.runs.folder import CellFolder
@@ -173,7 +173,7 @@ def test_an_edited_mechanism_makes_its_cells_stale_and_no_others(study: Path, cl
     _, out, _ = cli("status", "study.toml", "--json")
     states = {(cell["arm"], cell["state"]) for cell in json.loads(out)["cells"]}
     assert states == {("standard", "complete"), ("xsa", "complete"), ("block", "stale"), ("rd", "stale")}
-    opened = open_study(spec.load(study / "study.toml"), study, study / "runs")
+    opened = open_study(loading.load(study / "study.toml"), study, study / "runs")
     assert sorted({cell.arm for cell in opened.missing}) == ["block", "rd"]
     assert opened.stale_folders() == {"tiny/block": 3, "tiny/rd": 3}
     _, out, _ = cli("report", "study.toml", "--json")
@@ -197,13 +197,13 @@ def test_status_and_report_notice_a_changed_file_without_resolving_it(
     change(study / "study.toml", old, new)
     _, out, _ = cli("status", "study.toml", "--json")
     assert {cell["arm"] for cell in json.loads(out)["cells"] if cell["state"] != "complete"} == stale
-    opened = open_study(spec.load(study / "study.toml"), study, study / "runs")
+    opened = open_study(loading.load(study / "study.toml"), study, study / "runs")
     assert {cell.arm for cell in opened.missing} == stale, "and say what a run would do"
 
 
 def test_adding_an_arm_trains_the_new_cells_only(study: Path):
     change(study / "study.toml", "[arms.xsa]", '[arms.half]\noutput_map = { name = "xsa", strength = 0.5 }\n[arms.xsa]')
-    opened = open_study(spec.load(study / "study.toml"), study, study / "runs")
+    opened = open_study(loading.load(study / "study.toml"), study, study / "runs")
     assert [cell.name for cell in opened.missing] == [f"tiny/half/{seed}" for seed in range(3)]
 
 
@@ -247,7 +247,7 @@ def test_status_shows_no_outcome_and_is_no_look(study: Path, cli: Cli):
 
 def test_seeds_added_after_a_verdict_was_seen_are_an_exploratory_extension(study: Path):
     change(study / "study.toml", "count = 3", "count = 4")
-    experiment = spec.load(study / "study.toml")
+    experiment = loading.load(study / "study.toml")
     opened = open_study(experiment, study, study / "runs")
     assert [cell.name for cell in opened.missing] == [f"tiny/{arm}/3" for arm in ARMS], "the others are reused"
     prepare_process(experiment.execution)
@@ -271,12 +271,12 @@ def test_a_margin_changed_after_words_were_seen_is_said_beside_every_word(study:
 
 
 def test_few_held_out_documents_are_a_caveat(study: Path):
-    read = read_study(spec.load(study / "study.toml"), study / "runs")
+    read = read_study(loading.load(study / "study.toml"), study / "runs")
     assert any("held-out documents were scored" in c for c in report_content(read, verdicts_of(read), "").caveats)
 
 
 def test_a_contrast_that_mixes_code_versions_gets_a_caveat(study: Path):
-    experiment = spec.load(study / "study.toml")
+    experiment = loading.load(study / "study.toml")
 
     def caveats() -> list[str]:
         read = read_study(experiment, study / "runs")
@@ -293,7 +293,7 @@ def test_a_contrast_that_mixes_code_versions_gets_a_caveat(study: Path):
 
 
 def test_a_difference_in_what_was_held_equal_is_shown(study: Path):
-    experiment = spec.load(study / "study.toml")
+    experiment = loading.load(study / "study.toml")
 
     def caveats() -> tuple[str, ...]:
         read = read_study(experiment, study / "runs")
