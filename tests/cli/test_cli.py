@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from paribus import __version__
-from paribus.cli import main
 from paribus.experiment import loading
 from paribus.runs.folder import StudyFolder
 
@@ -32,20 +31,10 @@ sys.stderr.write(f"{code} {sorted(heavy)}")
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    """Run the entry point inside this process, in an empty folder: (exit code, stdout, stderr)."""
+def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    """The entry point in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["paribus", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), out, err
-
-    return run
+    return cli
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 import torch
 from filelock import FileLock
 
-from paribus.cli import main
 from paribus.seeds import generator
 
 ARMS = {
@@ -175,22 +174,6 @@ def fresh(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     shutil.copytree(prepared, tmp_path / "study")
     monkeypatch.chdir(tmp_path / "study")
     return tmp_path / "study"
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the entry point inside this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["paribus", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), out, err
-
-    return run
 
 
 @pytest.fixture
