@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from paribus import __version__
-from paribus.errors import DivergenceError, GateError, ParibusError
+from paribus.errors import DivergenceError, ParibusError
 
 app = typer.Typer(
     name="paribus",
@@ -19,6 +19,9 @@ app = typer.Typer(
 )
 File = Annotated[Path, typer.Argument(metavar="FILE", help="experiment file (TOML)", show_default=False)]
 Runs = Annotated[Path, typer.Option("--runs", help="folder of all run folders")]
+ScaleName = Annotated[
+    str | None, typer.Option("--scale", help="the scale to run, where the file holds several", show_default=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 RUNS = Path("runs")
 
@@ -48,12 +51,12 @@ def _options(
 
 
 @app.command()
-def plan(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
+def plan(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Print what a study would train and what it could conclude; train and write nothing."""
     from paribus.experiment import loading
     from paribus.planning import describe, describe_json
 
-    experiment = loading.load(file)
+    experiment = loading.load(file, scale)
     with loading.naming(file):
         if as_json:
             _print_json(describe_json(experiment, file.parent, runs))
@@ -62,46 +65,98 @@ def plan(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def check(file: File) -> None:
-    """Run the gates that must pass before training: laws, pair check, shared tensors, scale invariance of norms."""
+def check(file: File, scale: ScaleName = None, as_json: AsJson = False) -> None:
+    """Run the gates that must pass before training: laws, pairs, equivalences, gradients, wiring, resuming."""
+    from paribus.checking import gate_table, gates_as_json, require_gates, run_gates
     from paribus.experiment import loading
-    from paribus.experiment.gates import effective_eps_by_read
     from paribus.experiment.plan import resolve_arms
-    from paribus.terminal import table
 
-    experiment = loading.load(file)
+    experiment = loading.load(file, scale)
     with loading.naming(file):
         arms = resolve_arms(experiment)
-    console = _console()
-    for (scale, name), arm in arms.items():
-        reads = [
-            (str(read["layer"]), str(read["site"]), f"{read['effective_eps']:.1e}")
-            for read in effective_eps_by_read(experiment, arm)
-        ]
-        console.print(
-            table(f"eps K^2 / rms^2 by read: {scale}/{name}", ("layer", "site", "ratio"), reads, right=(0, 2))
-        )
-        console.print()
-    found = _run_gates(experiment, arms, console)
-    rows = [("passed" if g.passed else "FAILED", g.subject, g.name, g.detail) for g in found]
-    console.print(table("Gates", ("", "subject", "gate", "found"), rows))
-    failed = [gate for gate in found if not gate.passed]
-    if failed:
-        names = "; ".join(f"{gate.name} ({gate.subject})" for gate in failed)
-        raise GateError(f"{file}: {len(failed)} of {len(found)} gates failed", received=names)
-    console.print(f"all {len(found)} gates passed", highlight=False)
+    console = _console(as_json)
+    found = run_gates(experiment, arms, console)
+    if as_json:
+        _print_json(gates_as_json(found))
+    else:
+        console.print(gate_table(found))
+    require_gates(found, str(file))
+    if not as_json:
+        console.print(f"all {len(found)} gates passed", highlight=False)
 
 
 @app.command()
-def run(file: File, runs: Runs = RUNS) -> None:
+def laws(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="a mechanism or its module", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown page and nothing else")] = False,
+) -> None:
+    """Measure every law of every mechanism, and the perturbation that must break it."""
+    from paribus import checking
+
+    console = _console(as_json or as_markdown)
+    shown = checking.shown_laws(name, console)
+    if as_json:
+        _print_json(checking.laws_as_json(shown))
+    elif as_markdown:
+        sys.stdout.write(checking.laws_as_markdown(shown))
+    else:
+        console.print(checking.law_table(shown))
+    checking.require_laws(shown)
+    if not (as_json or as_markdown):
+        console.print(f"all {len(shown)} laws hold, and every perturbation breaks its law", highlight=False)
+
+
+@app.command("try")
+def try_(
+    arm: Annotated[
+        str,
+        typer.Argument(
+            metavar="ARM",
+            help="an arm of --file; without it, a mechanism's name or a table such as 'mask = { name = \"document\" }'",
+            show_default=False,
+        ),
+    ],
+    file: Annotated[Path | None, typer.Option("--file", help="experiment file (TOML)", show_default=False)] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", help="the arm beside it; default: the one that changes no mechanism")
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", help="updates of each arm")] = 50,
+    scale: ScaleName = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="default: the first seed that the study does not plan")
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Gates, a few steps beside the baseline, speed, and what the taps show. Writes nothing into a study."""
+    from paribus import trying
+    from paribus.experiment.trial import trial
+
+    console = _console(as_json)
+    chosen = trial(arm, file, against=against, scale=scale, seed=seed, steps=steps)
+    found, outcome = trying.try_arm(chosen, runs, console)
+    if as_json:
+        _print_json(trying.outcome_as_json(outcome, found))
+    else:
+        trying.show_outcome(outcome, chosen, console)
+    if outcome.ended:
+        raise typer.Exit(130 if outcome.ended == trying.INTERRUPTED else 1)
+
+
+@app.command()
+def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
     """Check the gates, train every missing cell, and write the report. Ctrl-C leaves a study that can be resumed."""
+    from paribus.checking import run_gates
     from paribus.experiment import loading
     from paribus.experiment.gates import require_all
-    from paribus.launch.local import number_of_workers, run_workers
+    from paribus.launch.local import available_gpus, number_of_workers, run_workers
     from paribus.study import open_study, write_plan
     from paribus.terminal import live_study, steps_of_preparation
 
-    experiment = loading.load(file)
+    experiment = loading.load(file, scale)
     console = _console()
     with loading.naming(file), steps_of_preparation(console) as progress:
         study = open_study(experiment, file.parent, runs, progress)
@@ -113,11 +168,11 @@ def run(file: File, runs: Runs = RUNS) -> None:
         return
     for arm, count in study.stale_folders().items():
         console.print(f"{count} stale cells of {arm}: kept on disk, not used; trained anew", highlight=False)
-    found = _run_gates(experiment, study.arms, console)
+    found = run_gates(experiment, study.arms, console)
     require_all(found)
     write_plan(study, found)
     steps = sum(study.arms[cell.scale, cell.arm].length.steps for cell in missing)
-    workers = number_of_workers(experiment.execution, len(missing))
+    workers = number_of_workers(experiment.execution, len(missing), available_gpus(experiment.execution))
     threads = experiment.execution.threads
     console.print(
         f"training {len(missing)} of {len(study.cells)} cells with {workers} workers of {threads} thread"
@@ -133,13 +188,13 @@ def run(file: File, runs: Runs = RUNS) -> None:
 
 
 @app.command()
-def status(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
+def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Print which cells are complete, running, missing or stale. Shows no outcome, so it is not a look."""
     from paribus.experiment import loading
     from paribus.reading import read_study
     from paribus.terminal import table
 
-    study = read_study(loading.load(file), runs)
+    study = read_study(loading.load(file, scale), runs)
     cells = [
         {"scale": c.key[0], "arm": c.key[1], "seed": c.key[2], "repeat": c.key[3], "state": c.state, "digest": c.digest}
         for c in study.cells.values()
@@ -163,11 +218,11 @@ def status(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def report(file: File, runs: Runs = RUNS, as_json: AsJson = False) -> None:
+def report(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Write report.html, report.json, verdict.svg and verdict.md, and print the verdicts. Recorded as a look."""
     from paribus.experiment import loading
 
-    _report(file, loading.load(file), runs, "report", _console(), as_json=as_json)
+    _report(file, loading.load(file, scale), runs, "report", _console(), as_json=as_json)
 
 
 def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any, *, as_json: bool = False) -> None:
@@ -180,7 +235,8 @@ def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any,
     study = read_study(experiment, runs)
     verdicts = verdicts_of(study)
     record_look(study, verdicts, command)
-    content = report_content(study, verdicts, f"paribus run {file}")
+    named = f"{file} {experiment.option}".rstrip()
+    content = report_content(study, verdicts, f"paribus run {named}")
     path = page.write(content, study.folder.path)
     if as_json:
         sys.stdout.write(page.to_json(content))
@@ -197,7 +253,7 @@ def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any,
             console.print(f"note, {of}: {note}", highlight=False)
         unfinished = sum(study.count(state) for state in ("missing", "started", "running", "stale"))
         if unfinished:
-            console.print(f"{unfinished} cells are not complete; see `paribus status {file}`", highlight=False)
+            console.print(f"{unfinished} cells are not complete; see `paribus status {named}`", highlight=False)
         console.print(f"report: {path}", highlight=False, soft_wrap=True)
     diverged = study.count("diverged")
     if command == "run" and diverged:
@@ -207,23 +263,12 @@ def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any,
         )
 
 
-def _run_gates(experiment: Any, arms: Any, console: Any) -> list[Any]:
-    """Run all gates behind a bar, in a process set up like the one that trains."""
-    from rich.progress import track
-
-    from paribus.experiment.gates import gates, number_of_gates
-    from paribus.study import prepare_process
-
-    prepare_process(experiment.execution)
-    total, quiet = number_of_gates(experiment, arms), not console.is_terminal
-    return list(track(gates(experiment, arms), "gates", total, console=console, transient=True, disable=quiet))
-
-
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
-def _console() -> Any:
+def _console(elsewhere: bool = False) -> Any:
+    """The terminal; on stderr where stdout holds a document and nothing else."""
     from rich.console import Console
 
-    return Console()
+    return Console(stderr=elsewhere)

@@ -1,5 +1,7 @@
 """`paribus plan`: what would be trained, which optimiser gets which tensor, and what the design can conclude."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,8 @@ from rich.console import Console
 
 from paribus.data.parquet_folder import parquet_files
 from paribus.experiment.pairs import check_pairs
-from paribus.experiment.plan import ArmAtScale, resolve_arms
-from paribus.experiment.spec import UNITS, Experiment
+from paribus.experiment.plan import ArmAtScale, device_of, resolve_arms
+from paribus.experiment.spec import UNITS, Contrast, Experiment
 from paribus.reading import read_study
 from paribus.runs.folder import StudyFolder
 from paribus.stats.power import cannot_conclude, equivalence_margin_sd, minimum_detectable_effect_sd
@@ -35,6 +37,7 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
                 "training_flops_per_token": arm.training_flops_per_token,
                 "training_flops_per_cell": _flops(arm),
                 "optimiser_by_tensor": {tensor: group.optimiser for tensor, group in arm.groups.items()},
+                "donors": {str(seam): donor for seam, donor in arm.donors.items()},
             }
             for (scale, name), arm in arms.items()
         ],
@@ -42,7 +45,11 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
         "minimum_detectable_effect_in_sd": minimum_detectable_effect_sd(seeds) if measurable else None,
         "equivalence_margin_in_sd": equivalence_margin_sd(seeds) if measurable else None,
         "contrasts": {
-            name: {"cannot_conclude": list(cannot_conclude(seeds, c.smallest_effect, c.design_effect))}
+            name: {
+                "formula": c.formula,
+                "sd_relative_to_a_simple_contrast": _relative_sd(c),
+                "cannot_conclude": list(cannot_conclude(seeds, c.smallest_effect, c.design_effect)),
+            }
             for name, c in experiment.contrasts.items()
         },
     }
@@ -53,7 +60,13 @@ def describe(experiment: Experiment, experiment_folder: Path, runs: Path, consol
     arms = _checked_arms(experiment, experiment_folder)
     states = _cell_states(experiment, runs)
     console.print(experiment.question, style="bold", highlight=False)
-    console.print(f"study '{experiment.study}' (its name is part of every random stream)", highlight=False)
+    console.print(
+        f"study '{experiment.study}' (its name is part of every random stream), run folder "
+        f"{StudyFolder(runs / experiment.study).path}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"device: {device_of(experiment.execution)}", highlight=False)
     console.print()
     rows = [
         (
@@ -78,6 +91,13 @@ def describe(experiment: Experiment, experiment_folder: Path, runs: Path, consol
     ]
     console.print(table("Parameters by role", ("scale", "arm", *roles, "total"), rows, right=range(2, 3 + len(roles))))
     console.print()
+    for (scale, name), arm in arms.items():
+        for seam, donor in arm.donors.items():
+            console.print(
+                f"{scale}/{name} takes tensors of its {seam} from {donor}, trained first at the same seed",
+                highlight=False,
+                soft_wrap=True,
+            )
     for scale in experiment.scales:
         _describe_tensors(scale, {name: arm for (at, name), arm in arms.items() if at == scale}, console)
     _describe_design(experiment, console)
@@ -107,18 +127,39 @@ def _describe_design(experiment: Experiment, console: Console) -> None:
             "found with 80 % power",
             highlight=False,
         )
+    limits: dict[tuple[str, ...], list[str]] = {}
     for name, contrast in experiment.contrasts.items():
         rank = "primary" if contrast.primary else "secondary"
         unit = UNITS[contrast.metric.partition(".")[2]]
         console.print(
-            f"  {name} ({rank}): {contrast.treatment} minus {contrast.baseline} at "
+            f"  {name} ({rank}): {contrast.formula} at "
             f"{experiment.contrast_scale(contrast)}, {contrast.metric}, smallest effect {contrast.smallest_effect:g}, "
             f"design effect {contrast.design_effect:g} {unit}",
             highlight=False,
             soft_wrap=True,
         )
-        for sentence in cannot_conclude(seeds, contrast.smallest_effect, contrast.design_effect):
+        if len(contrast.arms) > 2:
+            console.print(
+                f"    - An interaction: the sd of its difference is about {_relative_sd(contrast):.2f} times that of a "
+                "simple contrast (cells that vary alike and independently); a missing cell drops the seed here only.",
+                highlight=False,
+                soft_wrap=True,
+            )
+        limits.setdefault(cannot_conclude(seeds, contrast.smallest_effect, contrast.design_effect), []).append(name)
+    for sentences, names in limits.items():
+        of = "every contrast" if len(names) == len(experiment.contrasts) else ", ".join(names)
+        console.print(f"  Of {of}:", highlight=False, soft_wrap=True)
+        for sentence in sentences:
             console.print(f"    - {sentence}", highlight=False, soft_wrap=True)
+
+
+def _relative_sd(contrast: Contrast) -> float:
+    """Sd of the contrast's difference over that of a simple one, were all cells alike and independent: sqrt 2 for four
+    arms, sqrt 3 where one arm enters twice."""
+    weights = Counter[str]()
+    for arm, sign in zip(contrast.arms, (1, -1, -1, 1), strict=False):
+        weights[arm] += sign
+    return math.sqrt(sum(weight**2 for weight in weights.values()) / 2)
 
 
 def _checked_arms(experiment: Experiment, experiment_folder: Path) -> Mapping[tuple[str, str], ArmAtScale]:

@@ -15,7 +15,7 @@ from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.report.content import Measurement
 from paribus.runs.folder import CellFolder, StudyFolder
-from paribus.stats.paired import paired_differences
+from paribus.stats.paired import PairedDifferences, interaction_differences, paired_differences
 from paribus.stats.rule import Comparison, Rule, Verdict, Word
 from paribus.stats.verdict import decide
 
@@ -137,28 +137,47 @@ def comparisons(study: ReadStudy) -> list[Comparison]:
     changed = any(look["words"] and look["rule_digest"] != current for look in looks)
     found = []
     for name, contrast in experiment.contrasts.items():
-        scale = experiment.contrast_scale(contrast)
-        sides = [values_by_seed(study, scale, arm, contrast.metric) for arm in (contrast.treatment, contrast.baseline)]
-        pairs = paired_differences(*sides)
-        treatment, baseline = ([side[seed] for seed in pairs.seeds] for side in sides)
+        arms = contrast_values(study, contrast)
+        pairs = contrast_differences(study, contrast)
+        # A pair has a difference only where each of its cells has a value.
+        treatment, baseline, *minus = (tuple(v for s in pairs.seeds if (v := arm[s]) is not None) for arm in arms)
         found.append(
             Comparison(
                 name=name,
                 treatment=contrast.treatment,
                 baseline=contrast.baseline,
-                scale=scale,
+                minus_treatment=contrast.minus_treatment,
+                minus_baseline=contrast.minus_baseline,
+                scale=experiment.contrast_scale(contrast),
                 metric=contrast.metric,
                 unit=spec.UNITS[contrast.metric.partition(".")[2]],
                 primary=contrast.primary,
                 rule=Rule(contrast.smallest_effect, contrast.design_effect, planned_seeds=experiment.seeds.count),
                 differences=pairs,
-                treatment_values=tuple(value for value in treatment if value is not None),
-                baseline_values=tuple(value for value in baseline if value is not None),
+                treatment_values=treatment,
+                baseline_values=baseline,
+                minus_treatment_values=minus[0] if minus else (),
+                minus_baseline_values=minus[1] if minus else (),
                 rule_changed_after_words=changed,
                 verdict_seen_at=tuple(sorted({look["pairs"][name] for look in looks if look["words"].get(name)})),
             )
         )
     return found
+
+
+def contrast_values(study: ReadStudy, contrast: spec.Contrast) -> list[dict[int, float | None]]:
+    """Metric by seed of each arm of the contrast, in the order of its formula."""
+    scale = study.experiment.contrast_scale(contrast)
+    return [values_by_seed(study, scale, arm, contrast.metric) for arm in contrast.arms]
+
+
+def contrast_differences(study: ReadStudy, contrast: spec.Contrast) -> PairedDifferences:
+    """The contrast's difference at each seed that has a cell of every arm; for an interaction that of two differences.
+
+    A seed that lacks a cell is missing from this contrast only.
+    """
+    treatment, baseline, *minus = contrast_values(study, contrast)
+    return interaction_differences(treatment, baseline, *minus) if minus else paired_differences(treatment, baseline)
 
 
 def values_by_seed(study: ReadStudy, scale: str, arm: str, metric: str) -> dict[int, float | None]:

@@ -1,26 +1,44 @@
 """From a run folder that was read back to what the report shows. Loads no torch."""
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from paribus.experiment import spec
 from paribus.optim.config import OptimiserConfig
-from paribus.reading import ReadCell, ReadStudy, values_by_seed
+from paribus.reading import ReadCell, ReadStudy, contrast_differences
 from paribus.report.content import (
+    EVERY_POSITION,
     ArmParameters,
     CellRow,
     Curve,
     DiagnosticText,
     DiagnosticValue,
     HeldEqual,
+    InterventionText,
+    InterventionValue,
     Look,
     PairRow,
     ReportContent,
+    RouteChange,
 )
+from paribus.stats import documents
+from paribus.stats.divergence import RouteKey, between_seeds
 from paribus.stats.rule import Verdict, Word
 
 FEW_DOCUMENTS = 100
 """held-out documents below which the report says so"""
+_IN_BITS = ", in bits"
+"""how a group ends that holds the group before it in another unit"""
+_RATES = (
+    ("depth read", "depth queries", "depth_read_learning_rate"),
+    ("scalar", "learned scalars", "scalar_learning_rate"),
+)
+"""roles that only a mechanism has: the role, what it is called in a sentence, and its rate"""
 
 
 def report_content(study: ReadStudy, verdicts: tuple[Verdict, ...], repeat_command: str) -> ReportContent:
@@ -55,6 +73,12 @@ def report_content(study: ReadStudy, verdicts: tuple[Verdict, ...], repeat_comma
         caveats=tuple(_caveats(study, verdicts)),
         repeat_command=repeat_command,
         pairs=tuple(_pair_rows(study)),
+        interventions=tuple(value for cell in complete for value in _interventions(cell)),
+        intervention_texts=tuple(
+            InterventionText(i["intervention"], i["title"], i["sentence"])
+            for i in study.plan.get("interventions", [])  # a plan of an earlier version has none
+        ),
+        route_changes=tuple(_route_changes(complete)),
     )
 
 
@@ -65,48 +89,121 @@ def _curve(cell: ReadCell) -> Curve:
 
 
 def _diagnostics(study: ReadStudy, cell: ReadCell) -> list[DiagnosticValue]:
-    units = {d["diagnostic"]: d["unit"] for d in study.plan["diagnostics"]}
+    """Every reading but those of one head in one bucket of positions, which stay in the run folder.
+
+    Nor is a reading "in bits" taken beside the same one in nats: tables convert.
+    """
+    units = {d["diagnostic"]: d["unit"].partition(" (bits")[0] for d in study.plan["diagnostics"]}
     assert cell.folder is not None
     scale, arm, seed, _ = cell.key
     found = []
     for name in cell.folder.row_files("diagnostics"):
         for row in cell.folder.rows(name).to_pylist():
+            if row["group"].endswith(_IN_BITS):
+                continue
             # "query source:3" is source 3 as the role "query" weighs it.
             role, _, source = row["group"].rpartition(" source:")
             site, group = (role, f"source:{source}") if role else ("", row["group"])
-            unit = units.get(row["diagnostic"], "")
-            found.append(
-                DiagnosticValue(row["diagnostic"], unit, scale, arm, seed, row["layer"], site, group, row["value"])
+            value = DiagnosticValue(
+                diagnostic=row["diagnostic"],
+                unit=units.get(row["diagnostic"], ""),
+                scale=scale,
+                arm=arm,
+                seed=seed,
+                layer=row["layer"],
+                site=site,
+                group=group,
+                value=row["value"],
+                bucket=row.get("bucket", EVERY_POSITION),
+                standard_error=_there(row.get("standard_error")),
+                documents=row.get("documents"),
             )
+            if not (value.of_head and value.bucket != EVERY_POSITION):
+                found.append(value)
+    return found
+
+
+def _there(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _interventions(cell: ReadCell) -> Iterator[InterventionValue]:
+    """The change of each variant, from the rows of its documents."""
+    assert cell.folder is not None
+    scale, arm, seed, _ = cell.key
+    for name in cell.folder.row_files("interventions"):
+        rows = cell.folder.rows(name)
+        labels = list(zip(rows["intervention"].to_pylist(), rows["variant"].to_pylist(), strict=True))
+        before, after, tokens = (rows[c].to_numpy().astype(float) for c in ("nats_before", "nats_after", "tokens"))
+        for intervention, variant in dict.fromkeys(labels):
+            own = np.array([label == (intervention, variant) for label in labels])
+            change = documents.ratio((after - before)[own], tokens[own])
+            error = _there(float(change.standard_error))
+            what = (intervention, variant, scale, arm, seed)
+            yield InterventionValue(*what, float(change.value), error, int(change.documents))
+
+
+def _route_changes(complete: list[ReadCell]) -> Iterator[RouteChange]:
+    """How far each depth route moves between the seeds of an arm."""
+    for scale, arm in dict.fromkeys(cell.key[:2] for cell in complete):
+        routes = {cell.key[2]: _routes(cell) for cell in complete if cell.key[:2] == (scale, arm)}
+        for found in between_seeds(routes):
+            yield RouteChange(scale, arm, found.site, found.layer, found.role, found.seeds, found.nats)
+
+
+def _routes(cell: ReadCell) -> dict[RouteKey, NDArray[np.floating]]:
+    """Weights [position source] of every route that the cell kept."""
+    assert cell.folder is not None
+    found = {}
+    for name in cell.folder.row_files("routes"):
+        rows = cell.folder.rows(name)
+        site, role = (rows[column].dictionary_encode().combine_chunks() for column in ("site", "role"))
+        layer, source = rows["layer"].to_numpy(), rows["source"].to_numpy()
+        codes = np.stack([site.indices.to_numpy(), layer, role.indices.to_numpy()], -1)
+        # Rows of one route stand together, by position and then by source, as they were written.
+        starts = np.flatnonzero(np.any(codes[1:] != codes[:-1], axis=1)) + 1
+        for first, stop in pairwise([0, *starts.tolist(), len(codes)]):
+            s, number, r = codes[first]
+            key = (site.dictionary[int(s)].as_py(), int(number), role.dictionary[int(r)].as_py())
+            weights = rows["weight"].slice(first, stop - first).to_numpy()
+            found[key] = weights.reshape(-1, int(source[first:stop].max()) + 1)
     return found
 
 
 def _held_equal(study: ReadStudy) -> list[HeldEqual]:
     found = []
     for name, contrast in study.experiment.contrasts.items():
-        pairs = _complete_pairs(study, contrast)
-        if not pairs:
+        groups = _complete_groups(study, contrast)
+        if not groups:
             continue
-        of = f"in {{}} of {len(pairs)} pairs"
-        batches = sum(t.summary.get("batch_digest") == b.summary.get("batch_digest") for t, b in pairs)
+        of = f"in {{}} of {len(groups)} " + ("pairs" if len(contrast.arms) == 2 else "seeds")
+        batches, steps = (
+            sum(len({cell.summary.get(what) for cell in group}) == 1 for group in groups)
+            for what in ("batch_digest", "steps")
+        )
         found.append(
             HeldEqual(
                 f"{name}: training batches, in order",
                 "digest of every batch as the model consumed it, equal " + of.format(batches),
-                batches == len(pairs),
+                batches == len(groups),
             )
         )
-        tensors = len(pairs[0][1].record["initial_digests"])
-        initial = sum(b.record["initial_digests"].items() <= t.record["initial_digests"].items() for t, b in pairs)
+        # Every second arm of the formula is what the arm before it is compared with.
+        initial = [
+            [(t.record["initial_digests"], b.record["initial_digests"]) for t, b in zip(g[::2], g[1::2], strict=True)]
+            for g in groups
+        ]
+        same = sum(all(b.items() <= t.items() for t, b in pairs) for pairs in initial)
+        tensors = " and ".join(f"{len(b)}" for _, b in initial[0])
         found.append(
             HeldEqual(
                 f"{name}: initial values of the baseline's {tensors} tensors",
-                "digest of each tensor at step 0, equal " + of.format(initial),
-                initial == len(pairs),
+                "digest of each tensor at step 0, equal " + of.format(same),
+                same == len(groups),
             )
         )
-        steps = sum(t.summary.get("steps") == b.summary.get("steps") for t, b in pairs)
-        found.append(HeldEqual(f"{name}: optimiser updates", "counted, equal " + of.format(steps), steps == len(pairs)))
+        equal = HeldEqual(f"{name}: optimiser updates", "counted, equal " + of.format(steps), steps == len(groups))
+        found.append(equal)
     for key, cell in study.cells.items():
         original = study.cells[(*key[:3], 0)]
         if key[3] and cell.state == original.state == "complete":
@@ -120,13 +217,11 @@ def _held_equal(study: ReadStudy) -> list[HeldEqual]:
     return [*found, *gates]
 
 
-def _complete_pairs(study: ReadStudy, contrast: spec.Contrast) -> list[tuple[ReadCell, ReadCell]]:
+def _complete_groups(study: ReadStudy, contrast: spec.Contrast) -> list[list[ReadCell]]:
+    """The cells of the contrast's arms, in the order of its formula, at each seed where all are complete."""
     scale = study.experiment.contrast_scale(contrast)
-    pairs = [
-        (study.cells[scale, contrast.treatment, seed, 0], study.cells[scale, contrast.baseline, seed, 0])
-        for seed in study.experiment.seeds.numbers
-    ]
-    return [(t, b) for t, b in pairs if t.state == b.state == "complete"]
+    groups = [[study.cells[scale, arm, seed, 0] for arm in contrast.arms] for seed in study.experiment.seeds.numbers]
+    return [group for group in groups if all(cell.state == "complete" for cell in group)]
 
 
 def _cell_row(cell: ReadCell) -> CellRow:
@@ -164,12 +259,9 @@ def _pair_rows(study: ReadStudy) -> list[PairRow]:
     found = []
     for name, contrast in study.experiment.contrasts.items():
         scale = study.experiment.contrast_scale(contrast)
-        treatment, baseline = (
-            values_by_seed(study, scale, arm, contrast.metric) for arm in (contrast.treatment, contrast.baseline)
-        )
-        for seed in sorted(treatment.keys() & baseline.keys()):
-            t, b = treatment[seed], baseline[seed]
-            found.append(PairRow(name, scale, seed, None if t is None or b is None else t - b))
+        pairs = contrast_differences(study, contrast)
+        finite = dict(zip(pairs.seeds, pairs.differences, strict=True))
+        found += [PairRow(name, scale, seed, finite.get(seed)) for seed in sorted({*pairs.seeds, *pairs.diverged})]
     return found
 
 
@@ -195,7 +287,7 @@ def _corpus(study: ReadStudy) -> dict[str, str]:
 
 def _mixed(study: ReadStudy, name: str, contrast: spec.Contrast) -> Iterator[str]:
     """A contrast whose cells ran on different code, packages or processors says so."""
-    records = [cell.record for pair in _complete_pairs(study, contrast) for cell in pair]
+    records = [cell.record for group in _complete_groups(study, contrast) for cell in group]
     versions: dict[str, set[str]] = {"code": {record["code_version"] for record in records}}
     for record in records:
         for what in record["environment"].keys() - {"code version"}:
@@ -219,18 +311,7 @@ def _caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
     rules = [look["rule_digest"] for look in study.folder.looks()]
     if any(rule != spec.rule_digest(study.experiment) for rule in rules):
         found.append("The rule (contrasts, margins or planned seeds) was changed after cells had run; see the looks.")
-    default = OptimiserConfig().depth_read_learning_rate
-    untuned = [
-        arm
-        for arm in study.experiment.arms
-        if study.experiment.arm(arm).optimiser.depth_read_learning_rate == default
-        and any(a["arm"] == arm and "depth read" in a["parameters_by_role"] for a in study.plan["arms"])
-    ]
-    if untuned:
-        found.append(
-            f"The learning rate of depth queries in {', '.join(untuned)} is the default {default:g}, which is untuned; "
-            "such rates can matter more than a mechanism."
-        )
+    found += _untuned_rates(study)
     used = [cell for cell in study.cells.values() if cell.state == "complete"]
     scored = {len(cell.folder.rows(cell.folder.row_files("likelihood")[0])) for cell in used if cell.folder is not None}
     if scored and min(scored) < FEW_DOCUMENTS:
@@ -246,3 +327,21 @@ def _caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
     if any(verdict.word is Word.WAITING for verdict in verdicts):
         found.append("Not all planned seeds are there yet; no verdict is due.")
     return found
+
+
+def _untuned_rates(study: ReadStudy) -> Iterator[str]:
+    """Rates of a mechanism's own parameters that nobody set: one sentence a role, with the arms that have it."""
+    default = OptimiserConfig()
+    for role, what, field in _RATES:
+        rate = getattr(default, field)
+        arms = [
+            arm
+            for arm in study.experiment.arms
+            if getattr(study.experiment.arm(arm).optimiser, field) == rate
+            and any(a["arm"] == arm and role in a["parameters_by_role"] for a in study.plan["arms"])
+        ]
+        if arms:
+            yield (
+                f"The learning rate of {what} in {', '.join(arms)} is the default {rate:g}, which is untuned; "
+                "such rates can matter more than a mechanism."
+            )

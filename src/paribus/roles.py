@@ -24,6 +24,10 @@ class Role(StrEnum):
     """Learned per-feature factors of a normalisation in the backbone."""
     DEPTH_READ = "depth read"
     """Pseudo-queries over depth sources and the gains of their keys."""
+    SCALAR = "scalar"
+    """Learned scalars of a mechanism, such as one strength per head."""
+    FIXED = "fixed"
+    """Values that no optimiser touches: drawn by name like any other, saved with the model, never trained."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ class DeclaredModule(nn.Module):
         """Register the parameter `name` of `shape` (float32) with its role and initial law."""
         if name in self.own_declarations:
             raise RoleError(f"parameter '{name}' is declared twice", remedy="give the second one its own name")
-        self.register_parameter(name, nn.Parameter(torch.empty(shape, dtype=torch.float32)))
+        empty = torch.empty(shape, dtype=torch.float32)
+        self.register_parameter(name, nn.Parameter(empty, requires_grad=role is not Role.FIXED))
         self.own_declarations[name] = Declaration(role, init)
 
 

@@ -2,7 +2,9 @@
 
 batch        sequences in the (micro-)batch
 time         positions in a sequence
-head         attention heads
+head         attention heads of a projection (query heads, or the fewer key-value heads)
+kv_head      key-value heads
+group        query heads that share one key-value head, neighbours in the query's order (1 without grouped queries)
 head_width   width of one head
 width        width of the stream
 source       depth sources that a read mixes, oldest first
@@ -19,7 +21,10 @@ TokenWeights = Float[Tensor, "batch time"]
 TokenLosses = Float[Tensor, "batch time"]
 Stream = Float[Tensor, "batch time width"]
 Heads = Float[Tensor, "batch time head head_width"]
-PerHead = Float[Tensor, "batch time head"]
+KvHeads = Float[Tensor, "batch time kv_head head_width"]
+GroupedHeads = Float[Tensor, "batch time kv_head group head_width"]
+GroupValues = Float[Tensor, "batch time kv_head 1 head_width"]
+PerHead = Float[Tensor, "batch time kv_head group"]
 Logits = Float[Tensor, "batch time vocab"]
 AllowedPairs = Bool[Tensor, "batch time time"]
 Vector = Float[Tensor, " width"]

@@ -78,6 +78,26 @@ def live_study(console: Console, cells: int, steps: int) -> Iterator[Listener]:
         yield on_event
 
 
+@contextmanager
+def live_trial(console: Console, steps: int, arms: tuple[str, str]) -> Iterator[Callable[[int, float, float], None]]:
+    """One bar of updates with the latest loss of each of two arms: (finished updates, loss, loss of the baseline)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[shown]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("steps", total=steps, shown="starting")
+
+        def show(step: int, loss: float, baseline_loss: float) -> None:
+            shown = f"loss {loss:.3f} {arms[0]}, {baseline_loss:.3f} {arms[1]}"
+            progress.update(task, completed=step, shown=shown)
+
+        yield show
+
+
 def outcome(event: Mapping[str, Any]) -> str:
     """One cell's end in words. Held-out losses are not shown: a look before the planned seeds is a look."""
     if event["kind"] == "finished":

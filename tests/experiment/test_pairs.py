@@ -24,7 +24,7 @@ class Knob(DeclaredModule):
         for name in config.names:
             self.declare(name, config.shape, Role(config.role), Init(config.constant, config.std))
 
-    def forward(self, y, v):
+    def forward(self, y, values, document):
         return y
 
 
@@ -98,6 +98,7 @@ def test_a_declaration_covers_its_own_field_and_those_below_it_only(found, decla
         ("context_length = 64", "context_length"),
         ("evaluation = { test_tokens = 9 }", "evaluation.test_tokens"),
         ("model = { qk_norm = false }", "model.qk_norm"),
+        ("model = { query_heads_per_kv_head = 2 }", "model.query_heads_per_kv_head"),
         ("optimiser = { adam_eps = 1e-9 }", "optimiser.adam_eps"),
     ],
 )
@@ -147,6 +148,23 @@ def test_a_declared_tensor_may_differ(found, register):
         ('treatment = "xsa"\nbaseline = "standard"', 'treatment = "xsa"\nbaseline = "plain"'),
     )
     assert found("xsa", *changes, ("[contrasts.xsa]", f"[contrasts.xsa]\nalso_differs = [{names}]")) == ""
+
+
+def test_a_declared_pattern_of_tensors_covers_those_of_all_layers_and_no_others(found, register):
+    register("knob_for_pairs", KNOB)
+    changes = (
+        ("[arms.standard]", '[arms.plain]\noutput_map = { name = "knob", names = ["a", "b"] }\n[arms.standard]'),
+        ('treatment = "xsa"\nbaseline = "standard"', 'treatment = "xsa"\nbaseline = "plain"'),
+    )
+    for declared, complaint in (
+        ("tensor:layers.*.output_map.*", ""),
+        ("tensor:layers.*.output_map.a", "output_map.b: missing in the treatment"),
+        ("tensor:layers.0.*", "layers.1.attention.output_map.a: missing in the treatment"),
+        ("layers.*", "output_map.a: missing in the treatment"),
+    ):
+        message = found("xsa", *changes, ("[contrasts.xsa]", f'[contrasts.xsa]\nalso_differs = ["{declared}"]'))
+        assert complaint in message
+        assert bool(message) == bool(complaint)
 
 
 def test_a_treatment_may_add_tensors(found, register):

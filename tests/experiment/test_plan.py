@@ -81,6 +81,7 @@ CHANGED = {
     "batch": ("batch_tokens = 512", "batch_tokens = 256"),
     "vocabulary": ("vocabulary_size = 300", "vocabulary_size = 301"),
     "head width": ("head_width = 16", "head_width = 8"),
+    "grouped queries": ("head_width = 16", "head_width = 16, query_heads_per_kv_head = 2"),
     "qk norm": ("head_width = 16", "head_width = 16, qk_norm = false"),
     "evaluation": ("test_tokens = 1500", "test_tokens = 1501"),
     "matrix rate": ("matrix_learning_rate = 0.02", "matrix_learning_rate = 0.021"),

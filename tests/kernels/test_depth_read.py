@@ -182,3 +182,86 @@ def test_weights_carry_no_gradient_and_a_second_derivative_is_refused(noise: Noi
     first = torch.autograd.grad(mixes.square().sum(), own, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first[0].sum().backward()
+
+
+def test_more_sources_than_any_fixed_cap_are_all_read(noise: Noise):
+    """A cap that truncates silently is a known fault; 40 sources is beyond the customary 32."""
+    assert_agrees(noise, 40, 1, 6, torch.float64)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, U32), (torch.float64, U64)])
+def test_each_query_may_have_a_key_gain_of_its_own(noise: Noise, dtype: torch.dtype, unit: float):
+    (queries, _, *sources), upstream = problem(noise, 4, 2, 13)
+    gains = (1 + 0.3 * noise("gains", 2, 13)).float().double()
+    mixes, weights, gradients = with_gradients(read, [queries, gains, *sources], upstream, dtype)
+    for m in range(2):
+        alone = [queries[m : m + 1], gains[m], *sources]
+        expected_mixes, expected_weights, expected = with_gradients(twin, alone, upstream[m : m + 1], torch.float64)
+        bound_mixes, bound_weights, bounds = error_bounds(alone, upstream[m : m + 1], 2 * unit)
+        assert ((mixes[m] - expected_mixes[0]).abs() <= bound_mixes[0]).all()
+        assert ((weights[m] - expected_weights[0]).abs() <= bound_weights[0]).all()
+        assert ((gradients[0][m] - expected[0][0]).abs() <= bounds[0][0]).all()
+        assert ((gradients[1][m] - expected[1]).abs() <= bounds[1]).all()
+
+
+def test_the_loop_reads_every_query_with_its_own_gain(noise: Noise):
+    (queries, _, *sources), _ = problem(noise, 3, 2, 5)
+    gains = 1 + noise("gains", 2, 5)
+    together, _ = depth_read_reference(sources, queries, gains, EPS)
+    for m in range(2):
+        alone, _ = depth_read_reference(sources, queries[m : m + 1], gains[m], EPS)
+        assert torch.equal(together[m], alone[0])
+
+
+def test_autocast_changes_no_bit_of_a_read_or_of_its_gradients(noise: Noise):
+    """Also where only the forward or only the backward pass runs under autocast."""
+    inputs, upstream = problem(noise, 5, 2, 24)
+
+    def run(*, forward: bool, backward: bool) -> list[Tensor]:
+        queries, gain, *sources = own = leaves(inputs, torch.float32)
+        with torch.autocast("cpu", torch.bfloat16, enabled=forward):
+            mixes, weights = read(queries, gain, sources)
+        with torch.autocast("cpu", torch.bfloat16, enabled=backward):
+            return [mixes, weights, *torch.autograd.grad(mixes, own, upstream.float())]
+
+    plain = run(forward=False, backward=False)
+    assert all(t.dtype == torch.float32 for t in plain)
+    for modes in ((True, True), (True, False), (False, True)):
+        found = run(forward=modes[0], backward=modes[1])
+        assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+
+
+def test_autocast_does_change_a_read_written_with_plain_operators(noise: Noise):
+    """The proof that the comparison above can fail."""
+    (queries, _, source), _ = problem(noise, 1, 2, 24)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (source.float() @ queries.float().T).dtype == torch.bfloat16
+
+
+def test_bfloat16_sources_are_read_in_float32(noise: Noise):
+    inputs, _ = problem(noise, 4, 2, 24)
+    queries, gain, *half = (t.bfloat16() for t in inputs)
+    mixes, weights = read(queries, gain, half)
+    expected, expected_weights = read(queries.float(), gain.float(), [v.float() for v in half])
+    assert mixes.dtype == torch.float32
+    assert torch.equal(mixes, expected)
+    assert torch.equal(weights, expected_weights)
+
+
+@pytest.mark.parametrize("scales", [(1e-40, 1e-38), (1e-38, 1e18), (1e18, 1e18), (0.0, 1e18), (0.0, 0.0)])
+def test_huge_tiny_and_zero_bfloat16_sources_give_finite_mixes_and_gradients(noise: Noise, scales: tuple[float, float]):
+    """Up to the size whose square float32 still holds, 1e19."""
+    (queries, gain, *sources), _ = problem(noise, 2, 2, 24)
+    half = [(scale * v).bfloat16() for scale, v in zip(scales, sources, strict=True)]
+    mixes, _, gradients = with_gradients(read, [queries, gain, *half], torch.ones(2, BATCH, TIME, 24), torch.float32)
+    assert all(t.isfinite().all() for t in (mixes, *gradients))
+
+
+def test_changing_tapped_weights_in_place_is_refused_by_the_backward_pass(noise: Noise):
+    """They are the weights that the backward pass uses; a changed one would be a silently wrong gradient."""
+    inputs, _ = problem(noise, 3, 1, 6)
+    queries, gain, *sources = leaves(inputs, torch.float64)
+    mixes, weights = read(queries, gain, sources)
+    weights.mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        mixes.sum().backward()

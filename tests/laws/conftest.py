@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -10,10 +11,9 @@ Install = Callable[[ModuleType], None]
 
 
 @pytest.fixture(scope="session")
-def bench_of() -> Callable[[str], LawBench]:
-    """The bench of a backbone, built once."""
-    benches: dict[str, LawBench] = {}
-    return lambda backbone: benches.setdefault(backbone, LawBench(backbone))
+def bench_of() -> Callable[[str, int], LawBench]:
+    """The bench of a backbone and a number of query heads that share a value, built once."""
+    return cache(lambda backbone, group: LawBench(backbone, query_heads_per_kv_head=group))
 
 
 @pytest.fixture

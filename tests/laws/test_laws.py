@@ -10,52 +10,73 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from paribus.mechanisms import IDENTITY, laws_of, mechanisms, modules
-from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Reads, Seam, Site, Tap
-from paribus.mechanisms.laws import Arm, universal
+from paribus.mechanisms import IDENTITY
+from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Reads, Seam, Site, Tap, Values
+from paribus.mechanisms.laws import Arm, all_laws, example_arms, universal
 from paribus.mechanisms.standard import SerialResidual
 from paribus.model.lawbench import LawBench
 from paribus.roles import DeclaredModule, Init, Role, declarations, initialise
-from paribus.shapes import Heads, Stream
+from paribus.shapes import Documents, GroupedHeads, GroupValues, Stream
 
+BenchOf = Callable[[str, int], LawBench]
 UNIVERSAL_CLAIMS = {law.claim for law in universal({})}
 
 
-def example_arms() -> Iterator[tuple[str, Arm]]:
-    """An arm with each non-identity mechanism of the registry, by the mechanism's name."""
-    for seam in Seam:
-        for name, config in mechanisms(seam).items():
-            if name != IDENTITY[seam]:
-                yield name, {seam: {"name": name, **config.example}}
+def laws() -> Iterator[tuple[str, str, int, Law]]:
+    """(subject, backbone, query heads that share a value, law): what modules declare and what every mechanism obeys.
 
-
-def laws() -> Iterator[tuple[str, str, Law]]:
-    """(subject, backbone, law): what modules declare, then what every mechanism obeys."""
-    for module in modules():
-        for law in laws_of(module):
+    What output maps obey they obey under grouped queries too.
+    """
+    for subject, law in all_laws():
+        for backbone in law.backbones:
+            yield subject, backbone, 1, law
+    for name, arm in example_arms():
+        for law in universal(arm) if Seam.OUTPUT_MAP in arm else ():
             for backbone in law.backbones:
-                yield module.__name__.rpartition(".")[2], backbone, law
-    for name, arm in [("standard", {}), *example_arms()]:
-        for law in universal(arm):
-            for backbone in law.backbones:
-                yield name, backbone, law
+                yield f"{name} of grouped queries", backbone, 2, law
 
 
 def readable(subject: str, backbone: str, law: Law) -> str:
     return "-".join(re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (subject, backbone, law.claim))
 
 
-LAWS = [pytest.param(backbone, law, id=readable(subject, backbone, law)) for subject, backbone, law in laws()]
+LAWS = [
+    pytest.param(backbone, group, law, id=readable(subject, backbone, law)) for subject, backbone, group, law in laws()
+]
 
 
-@pytest.mark.parametrize(("backbone", "law"), LAWS)
-def test_the_law_holds(backbone: str, law: Law, bench_of: Callable[[str], LawBench]):
-    assert law.measure(bench_of(backbone), False) <= law.bound
+@pytest.mark.parametrize(("backbone", "group", "law"), LAWS)
+def test_the_law_holds(backbone: str, group: int, law: Law, bench_of: BenchOf):
+    assert law.measure(bench_of(backbone, group), False) <= law.bound
 
 
-@pytest.mark.parametrize(("backbone", "law"), LAWS)
-def test_the_perturbation_breaks_the_law(backbone: str, law: Law, bench_of: Callable[[str], LawBench]):
-    assert law.measure(bench_of(backbone), True) > law.bound
+@pytest.mark.parametrize(("backbone", "group", "law"), LAWS)
+def test_the_perturbation_breaks_the_law(backbone: str, group: int, law: Law, bench_of: BenchOf):
+    assert law.measure(bench_of(backbone, group), True) > law.bound
+
+
+def test_the_grouped_bench_has_two_query_heads_for_each_key_value_head():
+    config = LawBench(query_heads_per_kv_head=2).config
+    assert (config.heads, config.kv_heads, config.head_width) == (4, 2, 8)
+
+
+def test_wrapping_the_output_maps_reaches_every_layer_once():
+    bench, wrapped = LawBench(), []
+
+    def wrapper(inner: nn.Module) -> nn.Module:
+        wrapped.append(inner)
+        return nn.Sequential(inner)
+
+    model = bench.model({})
+    bench.wrap_output_maps(model, wrapper)
+    assert len(wrapped) == bench.config.layers
+    assert sum(isinstance(module, nn.Sequential) for module in model.modules()) == bench.config.layers
+
+
+@pytest.mark.parametrize(("table", "named"), [({"name": "document"}, False), ({"name": "own"}, True)])
+def test_the_boundary_law_says_whose_mask_it_takes_away(table: dict[str, str], named: bool):
+    claim = next(law.claim for law in universal({"mask": table}) if "document mask" in law.claim)
+    assert ("in place of the arm's 'own'" in claim) is named
 
 
 def test_every_mechanism_outside_the_standard_arm_is_under_the_universal_laws():
@@ -66,13 +87,14 @@ def test_every_mechanism_outside_the_standard_arm_is_under_the_universal_laws():
 # Mechanisms that are wrong on purpose. Each must be caught by the one law that names its fault.
 
 
-def next_value(v: Heads) -> Heads:
-    return functional.pad(v[:, 1:], (0, 0, 0, 0, 0, 1))
+def next_value(v: GroupValues) -> GroupValues:
+    return functional.pad(v[:, 1:], (0, 0, 0, 0, 0, 0, 0, 1))
 
 
 class _Foresight(nn.Module):
-    def forward(self, y: Heads, v: Heads) -> Heads:
-        return y + 1e-3 * next_value(v)
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del document
+        return y + 1e-3 * next_value(values.aggregated)
 
 
 class LooksAhead(MechanismConfig):
@@ -107,7 +129,9 @@ class _Scale(DeclaredModule):
         self.declare("scale", (head_width,), Role.GAIN, Init())
         self.ahead = ahead
 
-    def forward(self, y: Heads, v: Heads) -> Heads:
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del document
+        v = values.aggregated
         return y + self.get_parameter("scale") * (next_value(v) if self.ahead else v)
 
 
@@ -124,8 +148,8 @@ class Learned(MechanismConfig):
 
 
 class _NoNumber(nn.Module):
-    def forward(self, y: Heads, v: Heads) -> Heads:
-        del v
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del values, document
         return y * torch.nan
 
 

@@ -15,7 +15,16 @@ def bench() -> LawBench:
 
 @pytest.fixture(scope="session")
 def geometry() -> Geometry:
-    return Geometry(layers=4, width=24, heads=3, head_width=8, context_length=16, norm_eps=1e-6)
+    return Geometry(
+        layers=4,
+        width=24,
+        heads=3,
+        head_width=8,
+        context_length=16,
+        norm_eps=1e-6,
+        kv_heads=3,
+        vocabulary_size=31,
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -6,115 +7,337 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.errors import ExperimentFileError
-from paribus.mechanisms import resolve
-from paribus.mechanisms.contract import Geometry, Seam
-from paribus.mechanisms.exclusive import DIAGNOSTICS, ExcludeSelf, ExclusiveSelfAttention
+from paribus.kernels.exclude_self import exclude_self_reference
+from paribus.mechanisms import mechanisms, resolve
+from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Seam, Values
+from paribus.mechanisms.exclusive import LAWS, ExclusiveSelfAttention
+from paribus.mechanisms.exclusive_controls import LAWS as CONTROL_LAWS
+from paribus.mechanisms.exclusive_laws import map_calls, norm
+from paribus.mechanisms.exclusive_maps import ExcludeSelf, ExcludeSelfByLearnedStrength, excluded
+from paribus.mechanisms.laws import universal
 from paribus.mechanisms.standard import UnchangedOutput
+from paribus.model.config import ModelConfig
 from paribus.model.lawbench import LawBench
+from paribus.roles import Declaration, Init, Role, declarations
+from paribus.seeds import unit_noise
 
-BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}
+ON_CHOSEN_LAYERS = ("xsa", "xsa-random-direction", "xsa-wrong-token", "xsa-common-mode", "xsa-shrink")
+
+
+def resolved(**fields: Any) -> MechanismConfig:
+    return resolve(Seam.OUTPUT_MAP, fields, "here")
 
 
 def xsa(**fields: Any) -> ExclusiveSelfAttention:
-    config = resolve(Seam.OUTPUT_MAP, {"name": "xsa", **fields}, "here")
+    config = resolved(name="xsa", **fields)
     assert isinstance(config, ExclusiveSelfAttention)
     return config
 
 
-@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), float("inf"), "1", True])
-def test_a_strength_that_is_no_share_is_refused(strength: object):
-    with pytest.raises(ExperimentFileError, match=r"here\.strength"):
+def noise(name: str, *shape: int) -> Tensor:
+    return torch.from_numpy(unit_noise(shape, "tests", "exclusive", name))
+
+
+@pytest.fixture(scope="session")
+def grouped_bench() -> LawBench:
+    """Four query heads on two values."""
+    bench = LawBench()
+    fields = {**bench.config.model_dump(), "width": 32, "query_heads_per_kv_head": 2}
+    bench.config = ModelConfig.model_validate(fields)
+    return bench
+
+
+@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), float("inf"), "1", "learnt", True, [1.0]])
+def test_a_strength_that_is_neither_a_share_nor_learned_is_refused(strength: object):
+    with pytest.raises(ExperimentFileError, match=r"here\.strength: not a valid value") as caught:
         xsa(strength=strength)
+    assert 'less than or equal to 1, or "learned"' in caught.value.expected
+    assert caught.value.remedy.startswith("strength: share of the projection")
 
 
-@pytest.mark.parametrize("layers", ["some", "last:0", "last:-1", "last:", [], [0.5], ["0"]])
-def test_a_layer_choice_of_another_form_is_refused(layers: object):
-    with pytest.raises(ExperimentFileError, match=r"here\.layers"):
-        xsa(layers=layers)
+def test_a_fixed_negative_strength_is_refused_with_what_it_would_do():
+    with pytest.raises(ExperimentFileError) as caught:
+        xsa(strength=-0.5)
+    assert "would add to every token more of the value that it already has" in caught.value.expected
+    assert "a learned strength may become negative" in caught.value.expected
 
 
+@pytest.mark.parametrize("start", [-0.1, 1.0, float("nan")])
+def test_a_learned_strength_starts_between_0_and_just_below_1(start: float):
+    with pytest.raises(ExperimentFileError, match=r"here\.initial_strength"):
+        xsa(strength="learned", initial_strength=start)
+
+
+def test_where_a_strength_starts_is_refused_for_one_that_stays():
+    with pytest.raises(ExperimentFileError, match=r'initial_strength = 0\.5 is .* write strength = "learned"'):
+        xsa(strength=0.5, initial_strength=0.5)
+
+
+@pytest.mark.parametrize("table", [{}, {"strength": "learned", "initial_strength": 0.3}, {"layers": [0, 2]}])
+def test_a_configuration_survives_being_written_out_in_full(table: dict[str, Any]):
+    config = xsa(**table)
+    assert xsa(**config.model_dump()) == config
+
+
+@pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
+@pytest.mark.parametrize("layers", ["some", "last:0", "last:-1", "last:", [], [0.5], ["0"], [True]])
+def test_a_layer_choice_of_another_form_is_refused(name: str, layers: object):
+    with pytest.raises(ExperimentFileError, match=r"here\.layers: not a valid value") as caught:
+        resolved(name=name, layers=layers)
+    assert '"all", "without-value-embedding", "last:N", or a list' in caught.value.expected
+
+
+@pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
 @pytest.mark.parametrize("layers", [[-1], [0, 4], "last:5"])
-def test_layers_outside_the_model_are_refused_with_the_valid_range(layers: object, geometry: Geometry):
-    message = xsa(layers=layers).validate_for(geometry)
+def test_layers_outside_the_model_are_refused_with_the_valid_range(name: str, layers: object, geometry: Geometry):
+    message = resolved(name=name, layers=layers).validate_for(geometry)
     assert message is not None
     assert message.endswith("valid layer indices are 0 to 3")
 
 
+@pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
 @pytest.mark.parametrize(
-    ("layers", "chosen"), [("all", {0, 1, 2, 3}), ("last:1", {3}), ("last:4", {0, 1, 2, 3}), ([2, 0], {0, 2})]
+    ("layers", "chosen"),
+    [
+        ("all", {0, 1, 2, 3}),
+        ("last:1", {3}),
+        ("last:4", {0, 1, 2, 3}),
+        ([2, 0], {0, 2}),
+        ("without-value-embedding", {0, 2}),
+    ],
 )
-def test_the_chosen_layers_and_no_others_get_the_map(layers: object, chosen: set[int], geometry: Geometry):
-    config = xsa(layers=layers)
+def test_the_chosen_layers_and_no_others_get_the_map(name: str, layers: object, chosen: set[int], geometry: Geometry):
+    geometry = replace(geometry, value_embedding_layers=frozenset({1, 3}))
+    config = resolved(name=name, layers=layers)
     assert config.validate_for(geometry) is None
-    built = [type(config.build(geometry, layer)) for layer in range(geometry.layers)]
-    assert built == [ExcludeSelf if layer in chosen else UnchangedOutput for layer in range(geometry.layers)]
+    standard = {n for n in range(geometry.layers) if isinstance(config.build(geometry, n), UnchangedOutput)}
+    assert standard == set(range(geometry.layers)) - chosen
 
 
-def test_strength_zero_is_built_as_the_standard_map(geometry: Geometry):
-    assert isinstance(xsa(strength=0.0).build(geometry, 0), UnchangedOutput)
+def test_layers_without_value_embeddings_are_refused_where_no_layer_or_every_layer_has_one(geometry: Geometry):
+    config = xsa(layers="without-value-embedding")
+    none, every = config.validate_for(geometry), config.validate_for(with_embeddings(geometry, 0, 1, 2, 3))
+    assert none is not None
+    assert "this backbone has no value embeddings" in none
+    assert every is not None
+    assert "every layer of this backbone has value embeddings" in every
 
 
-PER_ELEMENT = {"pow": 1, "mul": 1, "sum": 1, "addcmul": 2}
+def with_embeddings(geometry: Geometry, *layers: int) -> Geometry:
+    return replace(geometry, value_embedding_layers=frozenset(layers))
+
+
+@pytest.mark.parametrize("value", ["projected", "embedding"])
+def test_another_value_than_the_aggregated_one_needs_value_embeddings_in_every_chosen_layer(
+    value: str, geometry: Geometry
+):
+    some = with_embeddings(geometry, 1, 3)
+    assert xsa(value=value, layers=[1, 3]).validate_for(some) is None
+    assert xsa(value="aggregated").validate_for(some) is None
+    message = xsa(value=value, layers=[0, 1]).validate_for(some)
+    assert message is not None
+    assert message.endswith("layers 0 have none (layers with value embeddings: 1, 3)")
+    nowhere = xsa(value=value).validate_for(geometry)
+    assert nowhere is not None
+    assert nowhere.endswith("layers 0, 1, 2, 3 have none (layers with value embeddings: none)")
+
+
+@pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
+def test_strength_zero_is_built_as_the_standard_map_and_promises_to_train_like_it(name: str, geometry: Geometry):
+    assert isinstance(resolved(name=name, strength=0.0).build(geometry, 0), UnchangedOutput)
+    (equivalence,) = resolved(name=name).equivalences()
+    assert equivalence.twin == {}
+    assert equivalence.arm == {"output_map": {"name": name, "strength": 0.0}}
+    assert equivalence.perturbed == {"output_map": {"name": name, "strength": 0.001}}
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_a_learned_strength_is_a_scalar_per_layer_and_head_whose_tanh_is_the_start(start: float, bench: LawBench):
+    model = bench.model({"output_map": {"name": "xsa", "strength": "learned", "initial_strength": start}})
+    own = {n: d for n, d in declarations(model).items() if "output_map" in n}
+    assert list(own) == [f"layers.{n}.attention.output_map.strength_before_tanh" for n in range(4)]
+    for name, declaration in own.items():
+        assert declaration.role is Role.SCALAR
+        parameter = model.get_parameter(name)
+        assert parameter.shape == (2, 1)
+        # atanh in double precision, its float32 rounding and that of tanh.
+        assert (parameter.tanh() - start).abs().max() <= 4 * 2.0**-24
+    assert set(own.values()) == {Declaration(Role.SCALAR, Init(constant=torch.tensor(start).double().atanh().item()))}
+
+
+def test_a_learned_strength_may_become_negative_and_then_adds_the_projection(geometry: Geometry):
+    built = xsa(strength="learned").build(geometry, 0)
+    assert isinstance(built, ExcludeSelfByLearnedStrength)
+    strengths = torch.tensor([-0.9, 0.0, 0.5])
+    with torch.no_grad():
+        built.get_parameter("strength_before_tanh").copy_(strengths.atanh()[:, None])
+    y, v = noise("y", 2, 5, 3, 1, 8), noise("v", 2, 5, 3, 1, 8)
+    expected = exclude_self_reference(y, v, strengths[:, None, None])
+    # Two float32 sums of 8 products, and the strength through atanh and tanh.
+    found = built(y, Values(v, v), torch.zeros(2, 5, dtype=torch.long))
+    assert ((found - expected).abs() <= 2 * (2 * 8 + 16) * 2.0**-24 * norm(y)).all()
+
+
+def test_the_strengths_gradient_is_the_finite_difference_of_the_loss(bench: LawBench):
+    model = bench.model({"output_map": {"name": "xsa", "strength": "learned", "initial_strength": 0.2}}, double=True)
+    name = "layers.1.attention.output_map.strength_before_tanh"
+    gradient = bench.loss_and_gradients(model)[name]
+    parameter = model.get_parameter(name)
+    for head in range(2):
+        losses = []
+        for step in (1e-5, -2e-5):
+            with torch.no_grad():
+                parameter[head, 0] += step
+            losses.append(float(bench.loss_and_gradients(model)["loss"]))
+        with torch.no_grad():
+            parameter[head, 0] += 1e-5
+        # Central differences: curvature of order one times 1e-10, and 1e-16 / 1e-5 of rounding.
+        assert abs((losses[0] - losses[1]) / 2e-5 - float(gradient[head, 0])) < 1e-9
+        assert abs(float(gradient[head, 0])) > 1e-5
+
+
+def test_the_excluded_value_is_the_one_that_was_chosen():
+    aggregated, projected = noise("v", 1, 2, 3, 1, 4).bfloat16(), noise("p", 1, 2, 3, 1, 4).bfloat16()
+    values = Values(aggregated, projected)
+    assert excluded(values, "aggregated") is aggregated
+    assert excluded(values, "projected") is projected
+    assert torch.equal(excluded(values, "embedding"), aggregated.float() - projected.float())
+
+
+@pytest.mark.parametrize("value", ["projected", "embedding"])
+def test_the_choice_of_the_value_changes_the_mathematics_once_tables_have_left_zero(value: str, bench: LawBench):
+    arms = [
+        {"value_map": {"name": "value-embedding"}, "output_map": {"name": "xsa", "value": v}}
+        for v in ("aggregated", value)
+    ]
+    models = [bench.model(arm) for arm in arms]
+    for model in models:
+        bench.disturb(model, "table")
+    logits = [bench.logits(model).detach() for model in models]
+    assert float((logits[0] - logits[1]).abs().max()) > 1e-3
+
+
+def test_excluding_an_embedding_of_zero_is_standard_attention_bit_for_bit(bench: LawBench):
+    arm = {"value_map": {"name": "value-embedding"}}
+    model = bench.model({**arm, "output_map": {"name": "xsa", "value": "embedding"}})
+    assert torch.equal(bench.logits(model), bench.logits(bench.model(arm)))
+    assert all(bool(t.isfinite().all()) for t in bench.loss_and_gradients(model).values())
 
 
 class _Operations(TorchDispatchMode):
-    """Floating-point operations of the calls made, counted by what each call does to an element."""
+    """Floating-point operations on whole heads, counted by what each call does to an element of its first argument that
+    is as large as its result (or as what it sums)."""
 
-    def __init__(self) -> None:
+    PER_ELEMENT: ClassVar = {
+        "mul": 1,
+        "mul_": 1,
+        "add": 1,
+        "sub": 1,
+        "div": 1,
+        "sum": 1,
+        "linalg_vector_norm": 2,
+        "addcmul": 2,
+    }
+
+    def __init__(self, head_width: int) -> None:
         super().__init__()
+        self.head_width = head_width
         self.flops = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
-        operations = PER_ELEMENT.get(func.overloadpacket.__name__, 0)
-        self.flops += operations * (args[0].numel() if operations else 0)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        operations = self.PER_ELEMENT.get(func.overloadpacket.__name__, 0)
+        whole = [t.numel() for t in (*args, result) if isinstance(t, Tensor) and t.shape[-1:] == (self.head_width,)]
+        self.flops += operations * max(whole, default=0)
+        return result
 
 
-@pytest.mark.parametrize(("fields", "active"), [({}, 4), ({"layers": "last:3"}, 3), ({"strength": 0.0}, 0)])
+@pytest.mark.parametrize(
+    ("fields", "active"),
+    [
+        ({"name": "xsa"}, 4),
+        ({"name": "xsa", "layers": "last:3"}, 3),
+        ({"name": "xsa", "strength": 0.0}, 0),
+        ({"name": "xsa", "strength": "learned"}, 4),
+        ({"name": "xsa", "value": "embedding"}, 4),
+        ({"name": "xsa-random-direction"}, 4),
+        ({"name": "xsa-wrong-token", "layers": [1]}, 1),
+        ({"name": "xsa-common-mode"}, 4),
+        ({"name": "xsa-shrink"}, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kv_heads", [6, 2])
 def test_declared_flops_are_those_of_the_operations_on_whole_heads(
-    fields: dict[str, Any], active: int, geometry: Geometry
+    fields: dict[str, Any], active: int, kv_heads: int, geometry: Geometry
 ):
-    """Work on one number a head (clamp, quotient) is left out of both."""
-    config = xsa(**fields)
-    tokens = (2, 5)
-    y, v = torch.ones(2, *tokens, geometry.heads, geometry.head_width).unbind(0)
-    with _Operations() as counted:
-        for layer in range(geometry.layers):
-            config.build(geometry, layer)(y, v)
-    assert config.flops_per_token(geometry) == counted.flops / (tokens[0] * tokens[1])
-    assert (counted.flops > 0) == (active > 0)
+    """Work on one number a head (quotients, factors) and comparisons are left out of both."""
+    geometry = replace(geometry, heads=6, kv_heads=kv_heads)
+    config = resolved(**fields)
+    tokens = (2, geometry.context_length)
+    y = torch.ones(*tokens, kv_heads, geometry.group, geometry.head_width)
+    v = torch.ones(*tokens, kv_heads, 1, geometry.head_width)
+    document = torch.zeros(tokens, dtype=torch.long)
+    built = [config.build(geometry, layer) for layer in range(geometry.layers)]
+    directions = kv_heads * geometry.group * geometry.head_width
+    with torch.no_grad(), _Operations(geometry.head_width) as counted:
+        for output_map in built:
+            output_map(y, Values(v, 0.5 * v), document)
+    # What the test itself did, and the normalisation of a head's direction (3 an element), which no token repeats.
+    once = geometry.layers * v.numel() + active * 3 * directions * (fields["name"] == "xsa-random-direction")
+    assert config.flops_per_token(geometry) == (counted.flops - once) / (tokens[0] * tokens[1])
+    assert (counted.flops > once) == (active > 0)
 
 
-def test_the_map_sees_each_heads_own_aggregated_value(bench: LawBench):
+@pytest.mark.parametrize("layers", [[1, 3]])
+def test_the_map_sees_each_heads_own_aggregated_value(layers: list[int], bench: LawBench, grouped_bench: LawBench):
     """With strength 1, z is orthogonal to v in every head of every layer, and is not where the map is absent."""
-    seen: dict[int, Tensor] = {}
-
-    def tap(site: str, layer: int, **tensors: Tensor) -> None:
-        if site == "attention output":
-            seen[layer] = torch.nn.functional.cosine_similarity(tensors["z"], tensors["v"], dim=-1)[:, 1:].abs().amax()
-
-    with torch.no_grad():
-        bench.logits(bench.model({"output_map": {"name": "xsa", "layers": [1, 3]}}), tap=tap)
-    # cos of a float32 remainder: some head_width roundings of 6e-8, over |z| that may be a tenth of |y|.
-    assert all(float(seen[layer]) < 1e-4 for layer in (1, 3))
-    assert all(float(seen[layer]) > 0.1 for layer in (0, 2))
+    for of in (bench, grouped_bench):
+        calls = map_calls(of, of.model({"output_map": {"name": "xsa", "layers": layers}}))
+        seen = [
+            float(torch.nn.functional.cosine_similarity(c.z, c.values.aggregated, dim=-1)[:, 1:].abs().amax())
+            for c in calls
+        ]
+        # cos of a float32 remainder: some head_width roundings of 6e-8, over |z| that may be a tenth of |y|.
+        assert all(seen[layer] < 1e-4 for layer in (1, 3))
+        assert all(seen[layer] > 0.1 for layer in (0, 2))
 
 
-def test_alignment_diagnostics_average_cosines_over_heads_and_weighted_positions():
-    # One row, two positions, two heads of two features.
-    v = torch.tensor([[[[1.0, 0.0], [1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]]])
-    y = torch.tensor([[[[5.0, 0.0], [0.0, 1.0]], [[0.0, -1.0], [-2.0, 0.0]]]])
-    tapped = {"attention output/y": y, "attention output/v": v, "attention output/z": y.clone()}
-    aligned, residual = BY_NAME["cos_y_v"], BY_NAME["cos_z_v"]
-    first, second, both = (torch.tensor([weight]) for weight in ([1.0, 0.0], [0.0, 1.0], [1.0, 3.0]))
-    assert aligned.observe(tapped, first) == {"mean over heads": 0.5}
-    assert aligned.observe(tapped, second) == {"mean over heads": -1.0}
-    assert aligned.observe(tapped, both) == {"mean over heads": 0.25 * 0.5 - 0.75}
-    assert residual.observe(tapped, both) == {"mean over heads": 0.25 * 0.5 + 0.75}
-    unchanged = {**tapped, "attention output/z": y}
-    assert residual.observe(unchanged, both) == {}  # the arm claims nothing about z
+@pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
+def test_grouped_queries_equal_a_loop_over_heads_that_each_have_a_copy_of_their_value(
+    name: str, grouped_bench: LawBench
+):
+    model = grouped_bench.model({"output_map": {"name": name, "strength": 0.7}})
+    for call in map_calls(grouped_bench, model):
+        own = call.values.aggregated.expand_as(call.y).flatten(2, 3).unsqueeze(3)  # the value of head h // 2, repeated
+        alone = call.output_map
+        if name == "xsa-random-direction":
+            direction = alone.get_parameter("direction")
+            direction.data = direction.data.flatten(0, 1).unsqueeze(1)
+        z = alone(call.y.flatten(2, 3).unsqueeze(3), Values(own, own), call.document)
+        assert own.shape[2:4] == (4, 1)
+        # The same arithmetic on other shapes may add in another order.
+        assert (
+            (z.squeeze(3) - call.z.flatten(2, 3)).abs() <= 2 * (2 * 8 + 8) * 2.0**-24 * norm(call.y).flatten(2, 3)
+        ).all()
 
 
-def test_only_the_residual_alignment_is_marked_a_tautology():
-    assert {d.name for d in DIAGNOSTICS if d.correctness_only} == {"cos_z_v"}
+HELD = [law for law in (*LAWS, *CONTROL_LAWS) if "share a value" not in law.claim]
+
+
+@pytest.mark.parametrize("law", HELD, ids=lambda law: law.claim)
+def test_laws_hold_and_can_fail_under_grouped_queries(law: Law, grouped_bench: LawBench):
+    assert law.measure(grouped_bench, False) <= law.bound < law.measure(grouped_bench, True)
+
+
+@pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
+def test_universal_laws_hold_under_grouped_queries_and_a_document_mask(name: str, grouped_bench: LawBench):
+    for law in universal({"output_map": {"name": name}}):
+        assert law.measure(grouped_bench, False) <= law.bound
+
+
+def test_the_registry_has_xsa_and_its_controls_at_the_output_map_and_the_mask():
+    assert set(ON_CHOSEN_LAYERS) <= set(mechanisms(Seam.OUTPUT_MAP))
+    assert "diagonal-mask" in mechanisms(Seam.MASK)
+    assert isinstance(xsa().build(Geometry(1, 8, 1, 8, 4, 1e-6, 1, 9), 0), ExcludeSelf)

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from paribus.errors import ExperimentFileError
-from paribus.mechanisms import IDENTITY, diagnostics_of, mechanisms, modules, resolve
+from paribus.mechanisms import IDENTITY, diagnostics_of, interventions_of, lineage_of, mechanisms, modules, resolve
 from paribus.mechanisms.contract import Geometry, MechanismConfig, Seam
 from paribus.mechanisms.exclusive import ExclusiveSelfAttention
 
@@ -48,15 +48,17 @@ def test_a_mechanism_belongs_to_one_seam_only():
     assert all(config.seam is seam for seam in Seam for config in mechanisms(seam).values())
 
 
-def test_diagnostics_have_names_of_their_own_over_the_whole_registry():
-    names = [diagnostic.name for module in modules() for diagnostic in diagnostics_of(module)]
-    assert len(names) == len(set(names)) > 0
+@pytest.mark.parametrize("of", [diagnostics_of, interventions_of])
+def test_one_name_is_one_diagnostic_over_the_whole_registry(of: Callable[[ModuleType], tuple[Any, ...]]):
+    """Modules may share one (a mechanism and its controls), but two never go by one name."""
+    found = [item for module in modules() for item in of(module)]
+    assert len({item.name for item in found}) == len({id(item) for item in found}) > 0
 
 
 def test_an_unknown_name_is_refused_with_the_valid_ones_and_the_nearest():
     error = refusal(Seam.ROUTING, {"name": "block-atnres", "blocks": 3})
     assert error.what == "arms.a.routing.name: unknown mechanism"
-    assert error.expected == "'block-attnres', 'role-decoupled', 'serial'"
+    assert error.expected == "'block-attnres', 'mlp-decoupled', 'role-decoupled', 'serial'"
     assert error.received == "'block-atnres'"
     assert error.remedy == "did you mean 'block-attnres'?"
 
@@ -107,3 +109,11 @@ def test_a_configuration_cannot_change_after_validation():
     config = resolve(Seam.OUTPUT_MAP, {"name": "xsa"}, "here")
     with pytest.raises(ValidationError, match="frozen"):
         config.strength = 0.5  # pyright: ignore[reportAttributeAccessIssue]  (the point of the test)
+
+
+def test_what_a_mechanism_extends_reads_its_models_too():
+    """A study of the child alone has the parent's diagnostics: the child has the parent's reads."""
+    child = resolve(Seam.ROUTING, {"name": "role-decoupled", "blocks": 2}, "here")
+    names = [module.__name__.rpartition(".")[2] for module in lineage_of(child)]
+    assert names == ["role_decoupled", "attention_residuals"]
+    assert [m.__name__ for m in lineage_of(resolve(Seam.MASK, None, "here"))] == ["paribus.mechanisms.standard"]

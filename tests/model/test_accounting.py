@@ -43,12 +43,25 @@ def test_forward_flops_equal_the_counted_matrix_products_up_to_what_is_stated(
     mechanisms = mechanisms_of(arm)
     formula = forward_flops_per_token(config, mechanisms)
     acausal = config.layers * 4 * config.width * (time - (time + 1) / 2)
-    unseen = 6 * config.layers * config.width if "output_map" in arm else 0
+    # The removal: two dot products and a scaled subtraction a head, and the size of each value.
+    unseen = 7 * config.layers * config.width if "output_map" in arm else 0
     if "routing" in arm:
         added = formula - forward_flops_per_token(config, mechanisms_of({}))
         mean_squares = 2 * geometry_width * (2 * config.layers + 1)
         unseen = mean_squares + (added - mean_squares) / 2
     assert counted == formula + acausal - unseen
+
+
+def test_grouped_queries_count_the_smaller_key_and_value_matrices(
+    build: Build, config: ModelConfig, mechanisms_of: MechanismsOf
+):
+    grouped = config.model_copy(update={"query_heads_per_kv_head": 3})
+    d, layers = config.width, config.layers
+    smaller = layers * 2 * d * (d - config.head_width)  # key and value keep one head of three
+    full, fewer = (sum(p.numel() for p in build({}, config=c).parameters()) for c in (config, grouped))
+    assert full - fewer == smaller
+    flops = [forward_flops_per_token(c, mechanisms_of({})) for c in (config, grouped)]
+    assert flops[0] - flops[1] == 2 * smaller
 
 
 def test_training_is_three_forward_passes(config: ModelConfig, mechanisms_of: MechanismsOf):

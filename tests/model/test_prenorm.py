@@ -1,11 +1,13 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from paribus.mechanisms.contract import Reads, Site, Tap
+from paribus.mechanisms.contract import Reads, Site, Tap, Values
 from paribus.model.config import ModelConfig
 from paribus.model.prenorm import Prenorm
 
@@ -38,7 +40,10 @@ def reference_logits(model: Prenorm, row: Tensor, document: Tensor | None = None
         mixed = torch.zeros(len(row), c.heads * c.head_width, dtype=torch.float64)
         for head in range(c.heads):
             own = slice(head * c.head_width, (head + 1) * c.head_width)
-            q, k, v = (h @ w[f"{p}.attention.{name}"][own].T for name in ("query", "key", "value"))
+            group = head // c.query_heads_per_kv_head
+            shared = slice(group * c.head_width, (group + 1) * c.head_width)
+            q = h @ w[f"{p}.attention.query"][own].T
+            k, v = (h @ w[f"{p}.attention.{name}"][shared].T for name in ("key", "value"))
             if c.qk_norm:
                 q, k = rms(q, c.norm_eps), rms(k, c.norm_eps)
             q, k = (torch.stack([rotated(t[i], i, c.rotary_base) for i in range(len(row))]) for t in (q, k))
@@ -65,10 +70,22 @@ def with_gains(model: Prenorm) -> Prenorm:
 @pytest.mark.parametrize("qk_norm", [True, False])
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float64, U64), (torch.float32, U32)])
 @pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("head_width", "group"), [(8, 1), (4, 2), (4, 6)], ids=["multi-head", "grouped", "multi-query"]
+)
 def test_logits_equal_a_forward_pass_by_explicit_loops(
-    build: Build, config: ModelConfig, tokens: Tensor, qk_norm: bool, dtype: torch.dtype, unit: float, masked: bool
+    build: Build,
+    config: ModelConfig,
+    tokens: Tensor,
+    qk_norm: bool,
+    dtype: torch.dtype,
+    unit: float,
+    masked: bool,
+    head_width: int,
+    group: int,
 ):
-    own = config.model_copy(update={"qk_norm": qk_norm, "rotary_base": 100.0})
+    sizes = {"head_width": head_width, "query_heads_per_kv_head": group}
+    own = config.model_copy(update={"qk_norm": qk_norm, "rotary_base": 100.0, **sizes})
     model = with_gains(build({"mask": {"name": "document"}} if masked else {}, dtype, config=own))
     document = torch.tensor([[0] * 6 + [1] * 10, [0] * 16])
     with torch.no_grad():
@@ -163,7 +180,90 @@ def test_the_first_layers_value_reaches_the_value_map_of_later_layers(build: Bui
     assert torch.allclose(first[0].flatten(-2), expected, atol=24 * U32)
 
 
-@pytest.mark.parametrize(("field", "value"), [("width", 25), ("head_width", 7), ("layers", 0), ("norm_eps", 1e-5)])
+def grouped_config(config: ModelConfig) -> ModelConfig:
+    return config.model_copy(update={"head_width": 4, "query_heads_per_kv_head": 3})
+
+
+def test_key_and_value_matrices_hold_one_head_for_each_group(build: Build, config: ModelConfig):
+    shapes = {name: tuple(p.shape) for name, p in build({}, config=grouped_config(config)).named_parameters()}
+    rows = {name: shapes[f"layers.0.attention.{name}"] for name in ("query", "key", "value", "output")}
+    assert rows == {"query": (24, 24), "key": (8, 24), "value": (8, 24), "output": (24, 24)}
+
+
+def test_an_output_map_sees_the_value_of_its_own_group_as_a_view(build: Build, config: ModelConfig, tokens: Tensor):
+    """Six query heads beside two key-value heads: y by group, the values once a group, nothing copied."""
+    model = build({}, config=grouped_config(config))
+    attention = model.get_submodule("layers.0.attention")
+    seen: dict[str, Tensor] = {}
+
+    class Spy(torch.nn.Module):
+        def forward(self, y: Tensor, values: Values, document: Tensor) -> Tensor:
+            seen.update(y=y, aggregated=values.aggregated, projected=values.projected, document=document)
+            return y
+
+    class Doubled(torch.nn.Module):
+        def forward(self, own: Tensor, *_: Tensor) -> Tensor:
+            seen.update(own=own)
+            return 2 * own
+
+    attention.set_submodule("output_map", Spy())
+    attention.set_submodule("value_map", Doubled())
+    model(tokens, torch.zeros_like(tokens))
+    assert seen["y"].shape == (2, 16, 2, 3, 4)
+    assert seen["aggregated"].shape == seen["projected"].shape == (2, 16, 2, 1, 4)
+    assert seen["projected"].data_ptr() == seen["own"].data_ptr()
+    assert torch.equal(seen["aggregated"][..., 0, :], 2 * seen["own"])
+    assert torch.equal(seen["y"][:, 0], seen["aggregated"][:, 0].expand(2, 2, 3, 4))  # the first token sees itself only
+
+
+def test_the_mlps_gate_reads_the_first_tensor_and_its_up_projection_the_last(build: Build):
+    mlp = build({}).get_submodule("layers.0.mlp")
+    gate_input, up_input = torch.ones(1, 2, 24), -torch.ones(1, 2, 24)
+    gate, up, down = (mlp.get_parameter(name) for name in ("gate", "up", "down"))
+    expected = (functional.silu(gate_input @ gate.T) * (up_input @ up.T)) @ down.T
+    assert torch.equal(mlp(Reads(gate_input, gate_input, up_input)), expected)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("width", 25), ("head_width", 7), ("layers", 0), ("norm_eps", 1e-5), ("query_heads_per_kv_head", 2)],
+)
 def test_a_geometry_that_the_backbone_cannot_have_is_refused(config: ModelConfig, field: str, value: float):
     with pytest.raises(ValueError, match=field):
         ModelConfig.model_validate(config.model_dump() | {field: value})
+
+
+class _Calls(TorchDispatchMode):
+    """The names of the tensor operations that were called, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("arm", [{}, {"routing": {"name": "role-decoupled", "blocks": 3}}], ids=["serial", "decoupled"])
+def test_without_a_tap_no_operation_is_run_that_serves_taps(build: Build, tokens: Tensor, arm: dict):
+    """A tap that ignores what it is given costs views at most; without one there are not even those."""
+    model = build(arm)
+    views = ("aten.unbind", "aten.select", "aten.view", "aten.transpose", "aten.detach", "aten.alias")
+
+    def calls(tap: Tap | None) -> list[str]:
+        with torch.no_grad(), _Calls() as seen:
+            model(tokens, torch.zeros_like(tokens), tap)
+        return seen.names
+
+    def computing(names: list[str]) -> list[str]:
+        return [name for name in names if not name.startswith(views)]
+
+    calls(None)  # the rotary phases are made once
+    silent, watched = calls(None), calls(lambda *_, **__: None)
+    assert len(silent) <= len(watched)
+    removed = list(computing(watched))
+    for name in computing(silent):
+        removed.remove(name)  # everything that runs without a tap runs with one
+    assert len(computing(silent)) > 50

@@ -17,7 +17,7 @@ from paribus.optim.groups import (
     used_fields,
 )
 from paribus.optim.muon import Muon
-from paribus.roles import ZEROS, DeclaredModule, Role, declarations
+from paribus.roles import ZEROS, DeclaredModule, Init, Role, declarations, initialise
 
 CONFIG = OptimiserConfig(matrix_weight_decay=0.1)
 
@@ -94,8 +94,9 @@ def test_the_multiplier_scales_every_group_from_its_own_base(role_decoupled: Pre
 
 
 def test_fields_of_absent_roles_are_no_part_of_an_arms_recipe():
-    present = set(Role) - {Role.DEPTH_READ}
-    assert set(OptimiserConfig.model_fields) - set(used_fields(CONFIG, present)) == {"depth_read_learning_rate"}
+    present = set(Role) - {Role.DEPTH_READ, Role.SCALAR}
+    absent = {"depth_read_learning_rate", "scalar_learning_rate"}
+    assert set(OptimiserConfig.model_fields) - set(used_fields(CONFIG, present)) == absent
     assert used_fields(CONFIG, set(Role)) == CONFIG.model_dump()
 
 
@@ -133,3 +134,36 @@ def test_state_is_kept_for_every_parameter_under_its_name(bench: LawBench, role_
     state = state_tensors(role_decoupled, optimisers)
     assert {name.rpartition("/")[0] for name in state} == {name for name, _ in role_decoupled.named_parameters()}
     assert {n.rpartition("/")[2] for n in state} == {"momentum", "step", "exp_avg", "exp_avg_sq"}
+
+
+class _WithEveryKind(DeclaredModule):
+    """A matrix, a learned scalar and a fixed direction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.declare("matrix", (3, 4), Role.MATRIX, Init(std=1.0))
+        self.declare("strength", (2, 1), Role.SCALAR, ZEROS)
+        self.declare("direction", (4,), Role.FIXED, Init(std=1.0))
+        initialise(self, "tests", "every kind")
+
+
+def test_scalars_are_on_adamw_without_decay_at_their_own_rate():
+    config = OptimiserConfig(matrix_weight_decay=0.1, scalar_learning_rate=7.0)
+    module = _WithEveryKind()
+    groups_of_scalar = [
+        (type(o), g["lr"], g["weight_decay"])
+        for o in build_optimisers(module, config)
+        for g in o.param_groups
+        if any(p is module.get_parameter("strength") for p in g["params"])
+    ]
+    assert groups_of_scalar == [(AdamW, 7.0, 0.0)]
+
+
+def test_fixed_values_are_drawn_by_name_require_no_gradient_and_no_optimiser_takes_them():
+    module = _WithEveryKind()
+    fixed = module.get_parameter("direction")
+    assert fixed.any()
+    assert not fixed.requires_grad
+    taken = {id(p) for o in build_optimisers(module, CONFIG) for g in o.param_groups for p in g["params"]}
+    assert taken == {id(module.get_parameter(name)) for name in ("matrix", "strength")}
+    assert route(module, CONFIG)["direction"].optimiser == "none"

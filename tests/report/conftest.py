@@ -14,10 +14,13 @@ from paribus.report.content import (
     DiagnosticText,
     DiagnosticValue,
     HeldEqual,
+    InterventionText,
+    InterventionValue,
     Look,
     Measurement,
     PairRow,
     ReportContent,
+    RouteChange,
 )
 from paribus.seeds import generator, unit_noise
 from paribus.stats.paired import paired_differences
@@ -86,15 +89,16 @@ def _diagnostics(fake: Fake, seeds: range) -> list[DiagnosticValue]:
             for layer in range(LAYERS):
                 where = (fake.scale, arm, seed, layer)
                 cosine = 0.12 + 0.5 * math.exp(-(((layer - 3) / 4) ** 2)) - (0.08 if arm == "exclusive" else 0)
-                rows.append(
-                    DiagnosticValue("cos-y-v", "cosine", *where, "attention", "", cosine + draw.normal(0, 0.02))
-                )
+                rows += _aligned(where, cosine + draw.normal(0, 0.02))
                 if arm == "exclusive":
                     rows.append(DiagnosticValue("cos-z-v", "cosine", *where, "attention", "", draw.normal(0, 1e-7)))
                 if arm.startswith("rd"):
-                    for pair in ("qk / v", "qk / mlp", "v / mlp"):
+                    for pair in ("qk vs v", "qk vs mlp", "v vs mlp"):
                         js = 0.02 + 0.015 * layer * (arm == "rd") + 0.004 * draw.random()
-                        rows.append(DiagnosticValue("route-js", "nats", *where, "reads", pair, js))
+                        group = f"{pair}: per token, then averaged"
+                        rows.append(DiagnosticValue("js_roles", "nats", *where, "", group, js, "all", 0.002, 300))
+                        group = f"{pair}: of averaged routes"
+                        rows.append(DiagnosticValue("js_roles", "nats", *where, "", group, js / 2, "all", 0.002, 300))
                 if arm != "exclusive":
                     for site in ("qk", "v", "mlp") if arm == "rd" else ("qk",):
                         weights = draw.dirichlet(np.exp(-np.abs(np.arange(layer + 1) - layer * 0.9) / 2) * 20 + 0.3)
@@ -105,12 +109,54 @@ def _diagnostics(fake: Fake, seeds: range) -> list[DiagnosticValue]:
     return rows
 
 
+def _aligned(where: tuple[str, str, int, int], cosine: float) -> list[DiagnosticValue]:
+    """An alignment of all heads, by position too, and of each of two heads."""
+    name, unit, whole = "cos-y-v", "cosine", "mean over heads"
+    rows = [DiagnosticValue(name, unit, *where, "", whole, cosine, "all", 0.01, 300)]
+    rows += [
+        DiagnosticValue(name, unit, *where, "", whole, cosine + shift, bucket, 0.02, documents)
+        for bucket, shift, documents in (("1-15", 0.2, 300), ("16-63", 0.05, 300), ("1024+", -0.1, 1))
+    ]
+    rows += [
+        DiagnosticValue(name, unit, *where, "", f"head:{head}", cosine + 0.1 * head, "all", 0.01, 300)
+        for head in (0, 1)
+    ]
+    return rows
+
+
+def _interventions(fake: Fake, arm: str, seed: int) -> list[InterventionValue]:
+    draw = _rng("intervention", arm, seed)
+    places = ["embedding", "block 1", "block 2"] if arm in ("parent", "rd", "rd-tied") else []
+    rows = [
+        InterventionValue("ablated", place, fake.scale, arm, seed, 0.08 / (1 + i) + draw.normal(0, 0.01), 0.004, 300)
+        for i, place in enumerate(places)
+    ]
+    if arm == "exclusive":
+        switched = ("switch", "projection off", fake.scale, arm, seed)
+        rows.append(InterventionValue(*switched, 0.41 + draw.normal(0, 0.02), 0.013, 300))
+    return rows
+
+
+def _route_changes(fake: Fake) -> list[RouteChange]:
+    return [
+        RouteChange(fake.scale, "rd", "attention read", layer, role, (a, b), 0.01 + 0.001 * layer + 0.0001 * b)
+        for a in range(fake.seeds)
+        for b in range(a + 1, fake.seeds)
+        for layer in range(1, LAYERS)
+        for role in ("qk", "v")
+    ]
+
+
 TEXTS = (
     DiagnosticText("cos-y-v", "How much of the mix repeats the token's own value", "Cosine of y and v.", False),
     DiagnosticText("route", "Where each read looks in depth", "Softmax weight of each depth source.", False),
-    DiagnosticText("route-js", "How far the routes of two roles part", "Jensen-Shannon divergence per token.", False),
+    DiagnosticText("js_roles", "How far the routes of two roles part", "Jensen-Shannon divergence per token.", False),
     DiagnosticText("cos-z-v", "What is left of the own value after projection", "Cosine of z and v.", True),
-    DiagnosticText("switch", "Projection switched off at evaluation", "Change in test loss.", False),
+    DiagnosticText("size", "Size of the sources", "Root mean square.", False),
+)
+INTERVENTION_TEXTS = (
+    InterventionText("ablated", "A source taken away", "What the model loses without it."),
+    InterventionText("switch", "Projection switched off at evaluation", "What the model relies on."),
 )
 
 
@@ -213,6 +259,9 @@ def build(fake: Fake) -> ReportContent:
         ),
         repeat_command="paribus run experiments/rd-attnres-small.toml\nparibus report rd-attnres-small",
         pairs=tuple(pairs),
+        interventions=tuple(row for cell in cells for row in _interventions(fake, *cell)),
+        intervention_texts=INTERVENTION_TEXTS,
+        route_changes=tuple(_route_changes(fake)),
     )
 
 

@@ -15,7 +15,7 @@ from paribus.errors import StorageError
 from paribus.report import page
 from paribus.report.content import ReportContent
 
-SECTIONS = ("verdict", "loss", "milestones", "diagnostics", "equal", "parameters")
+SECTIONS = ("verdict", "loss", "milestones", "diagnostics", "interventions", "equal", "parameters")
 SECTIONS += ("seeds", "looks", "caveats", "corpus", "environment", "repeat")
 VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "image"}
 HOSTILE = '<script>alert("x")</script>&amp; $x_1$ \x00 "quoted" \'single\' ]]>'
@@ -140,7 +140,7 @@ def test_the_same_content_gives_the_same_bytes(study: ReportContent, pages: dict
 
 def test_gates_are_folded_and_facts_about_pairs_are_not(pages: dict[str, str]) -> None:
     text = pages["finished"]
-    folded = text[text.index("<details>") : text.index("</details>")]
+    folded = "".join(re.findall(r"<details>.*?</details>", text, flags=re.S))
     assert "1 gates, checked before training" in folded
     assert "a token changes no earlier logit" in folded
     assert "Batches and their order" not in folded
@@ -172,7 +172,10 @@ def test_before_the_planned_seeds_no_word_p_interval_or_difference_leaves(
 ) -> None:
     hidden = waiting_study.verdicts[0]
     assert hidden.mean is not None, "the fixture must hold what the page is to keep back"
-    data = page.to_json(waiting_study).replace("lower_is_better", "")
+    parts = json.loads(page.to_json(waiting_study))
+    for readings in ("diagnostics", "interventions", "route_changes"):  # thousands of numbers of single cells
+        del parts[readings]
+    data = json.dumps(parts).replace("lower_is_better", "")
     for text in (Outline(pages["waiting"]).words, data):
         for said in ("better", "worse", "equivalent", "inconclusive", "sign-flip p", "treatment diverged"):
             assert said not in text
@@ -183,7 +186,15 @@ def test_before_the_planned_seeds_no_word_p_interval_or_difference_leaves(
     for row in json.loads(page.to_json(waiting_study))["verdicts"]:
         told = {key for key, value in row.items() if value not in (None, [], "")}
         declared = {"name", "treatment", "baseline", "scale", "metric", "unit", "primary", "lower_is_better"}
-        assert told == declared | {"smallest_effect", "design_effect", "seeds", "planned_seeds", "word", "sentence"}
+        assert told == declared | {
+            "arms",
+            "smallest_effect",
+            "design_effect",
+            "seeds",
+            "planned_seeds",
+            "word",
+            "sentence",
+        }
     assert "Differences between arms are left out" in pages["waiting"]
 
 
@@ -217,7 +228,7 @@ def test_figures_and_tables_speak_for_themselves(finished: Outline) -> None:
         assert figure["role"] == "img"
         assert figure["aria-labelledby"] == f"{figure['id']}-title {figure['id']}-desc"
     tables = len(finished.tags("table"))
-    assert len(finished.tags("caption")) == tables == 8
+    assert len(finished.tags("caption")) == tables == 14
     assert {a.get("scope") for a in finished.tags("th")} == {"col", "row"}
 
 
@@ -225,6 +236,41 @@ def test_data_beside_the_page_is_json_without_nan(diverged_study: ReportContent)
     data = json.loads(page.to_json(diverged_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
     assert len(data["cells"]) == 20
     assert data["verdicts"][0]["differences"].count(None) == 1
+
+
+def test_readings_of_every_seed_are_rows_beside_the_page(study: ReportContent) -> None:
+    data = json.loads(page.to_json(study))
+    for name, records in (
+        ("diagnostics", study.diagnostics),
+        ("interventions", study.interventions),
+        ("route_changes", study.route_changes),
+    ):
+        columns, rows = data[name]["columns"], data[name]["rows"]
+        assert len(rows) == len(records) > 100 or name == "interventions"
+        for row, record in zip(rows, records, strict=True):
+            told = dict(zip(columns, row, strict=True))
+            assert all(told[key] == value for key, value in vars(record).items() if not isinstance(value, tuple))
+    lines = page.to_json(study).splitlines()
+    assert len(lines) < len(study.diagnostics) + len(study.interventions) + len(study.route_changes) + 1500
+
+
+def test_words_of_verdicts_never_stand_on_diagnostics_or_interventions(pages: dict[str, str]) -> None:
+    for kind in ("finished", "waiting", "diverged"):
+        text = pages[kind]
+        inside = text[text.index('<h2 id="diagnostics">') : text.index('<h2 id="equal">')]
+        for word in ("better", "worse", "equivalent", "inconclusive", "significant"):
+            assert word not in inside
+
+
+def test_what_is_read_by_head_is_folded_once_and_never_drawn(pages: dict[str, str]) -> None:
+    text = pages["finished"]
+    folded = "".join(re.findall(r"<details>.*?</details>", text, flags=re.S))
+    assert text.count("head:1") == folded.count("head:1") == 4  # one an arm
+
+
+def test_a_study_without_interventions_says_so(pages: dict[str, str]) -> None:
+    assert "No intervention was made in this study." in pages["empty"]
+    assert "No intervention was made in this study." not in pages["finished"]
 
 
 def test_a_refused_write_leaves_nothing_behind_and_says_what_to_do(study: ReportContent, tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Numbers and tables: digits that mean something, units that are said, rows that no name can break."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from paribus.report import numbers, tables
 from paribus.report.content import HeldEqual, Look, ReportContent
-from paribus.report.evidence import shown_rows
+from paribus.report.differences import paired_differences_svg
+from paribus.report.evidence import shown, shown_rows
+from paribus.stats.rule import Word
 
 M = numbers.MINUS
 
@@ -65,6 +68,24 @@ def test_a_waiting_verdict_table_has_no_column_that_could_tell(waiting_study: Re
     table = tables.verdict_table(shown_rows(waiting_study), waiting_study.parameters)
     headings = [column.heading for column in tables.without_empty_columns(table, keep=2).columns]
     assert headings == ["contrast", "verdict", "smallest effect", "parameters"]
+
+
+def test_an_interaction_names_its_four_arms_and_their_sizes(study: ReportContent) -> None:
+    arms = ("rd", "parent", "exclusive", "rd-tied")
+    of_differences = {"treatment": f"(rd {M} parent)", "baseline": f"(exclusive {M} rd-tied)", "arms": arms}
+    told = replace(study, verdicts=(*study.verdicts[:-1], replace(study.verdicts[-1], **of_differences)))
+    rows = shown_rows(told)
+    table = tables.verdict_table(rows, study.parameters)
+    assert table.rows[-1][0].endswith(f"\n(rd {M} parent) {M} (exclusive {M} rd-tied), scale\u00a0S")
+    sizes = {entry.arm: numbers.count(entry.total) for entry in study.parameters}
+    assert table.rows[-1][-1] == " · ".join(sizes[arm] for arm in arms)
+    assert "An interaction subtracts two such differences" in table.note
+    assert rows[-1].reference_arm == "rd-tied"
+    assert all("interaction" not in note for note in (tables.verdict_table(rows[:-1], study.parameters).note,))
+    waiting = shown(replace(study.verdicts[-1], **of_differences, word=Word.WAITING))
+    assert waiting.interaction
+    svg = paired_differences_svg(rows[-1:])
+    assert f"first difference {M} second, nats per token" in svg
 
 
 def test_the_seeds_table_has_a_row_for_every_planned_cell(waiting_study: ReportContent) -> None:

@@ -109,6 +109,7 @@ def test_before_the_planned_seeds_nothing_is_shown_but_the_number_of_pairs(compa
         "word",
         "sentence",
         "notes",
+        "arms",
     }
     assert "4 of 5 pairs" in verdict.sentence
     assert verdict.notes == ()

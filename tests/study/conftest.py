@@ -197,7 +197,8 @@ def trained() -> Callable[[Path], dict[str, object]]:
         cell = CellFolder(folder)
         summary = cell.summary()
         del summary["train_seconds"]
-        rows = {name: cell.rows(name).to_pydict() for g in ("likelihood", "diagnostics") for name in cell.row_files(g)}
+        groups = ("likelihood", "diagnostics", "interventions", "routes")
+        rows = {name: cell.rows(name).to_pydict() for group in groups for name in cell.row_files(group)}
         metrics = [{key: value for key, value in line.items() if key != "wall_seconds"} for line in cell.metrics()]
         initial = cell.record()["initial_digests"]
         return {"summary": summary, "rows": rows, "metrics": metrics, "initial": initial}

@@ -14,7 +14,8 @@ from paribus.reading import read_study, verdicts_of
 from paribus.reporting import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
-from paribus.study import open_study, train_missing, write_plan
+from paribus.study import open_study, write_plan
+from paribus.training import train_missing
 
 Cli = Callable[..., tuple[int, str, str]]
 

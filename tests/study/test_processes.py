@@ -17,7 +17,8 @@ from paribus.experiment import loading
 from paribus.launch.local import run_workers
 from paribus.runs.claims import claimed
 from paribus.runs.folder import MARKER, CellFolder
-from paribus.study import open_study, train_missing
+from paribus.study import open_study
+from paribus.training import train_missing
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads which processes live from /proc")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from paribus import study as house
+from paribus import study as house, training
 from paribus.experiment import loading
 from paribus.runs import folder as runs
 from paribus.runs import records
@@ -97,7 +97,7 @@ def attempt(moment):
     house.prepare_process(experiment.execution)
     with claim(study.cell_folder(cell).path) as held:
         assert held
-        house.train_cell(study, cell, emit, should_stop)
+        training.train_cell(study, cell, emit, should_stop)
 
 
 torch.set_num_threads(1)
@@ -165,7 +165,7 @@ def test_a_cell_killed_at_any_moment_ends_bit_identical_to_an_uninterrupted_one(
     assert interrupted["metrics"] == uninterrupted["metrics"]
     assert [line["step"] for line in interrupted["metrics"]] == list(range(1, 21))
     assert interrupted["rows"] == uninterrupted["rows"]
-    assert len(interrupted["rows"]) == 5, "two splits at two milestones, and the diagnostics"
+    assert len(interrupted["rows"]) == 7, "two splits at two milestones, diagnostics, interventions and routes"
     assert interrupted == uninterrupted
 
 

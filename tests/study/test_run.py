@@ -13,7 +13,8 @@ from paribus.reading import read_study, verdicts_of
 from paribus.reporting import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
-from paribus.study import open_study, prepare_process, train_missing
+from paribus.study import open_study, prepare_process
+from paribus.training import train_missing
 
 ARMS = ("standard", "xsa", "block", "rd")
 Cli = Callable[..., tuple[int, str, str]]

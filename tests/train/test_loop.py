@@ -113,3 +113,35 @@ def test_the_running_digest_tells_another_seed_and_a_step_that_another_preceded(
             if isinstance(event, StepFinished):
                 found.add(state.digest_hex())
     assert len(found) == 4
+
+
+class _Watcher(torch.nn.Module):
+    """A module that changes during a run: notes what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[int, int]] = []
+
+    def at_step(self, step: int, steps: int) -> None:
+        self.told.append((step, steps))
+
+    def forward(self, y: torch.Tensor, *_: object) -> torch.Tensor:
+        return y
+
+
+def test_a_module_that_changes_during_a_run_is_told_before_each_update_where_the_run_stands(
+    state: TrainState, order: Order
+):
+    watcher = _Watcher()
+    state.model.get_submodule("layers.1.attention").set_submodule("output_map", watcher)
+    length = RunLength(3 * BATCH_TOKENS, BATCH_TOKENS)
+    run = train(state, order, length, SCHEDULE, 6)
+    next(run)
+    next(run)
+    assert watcher.told == [(0, 3), (0, 3), (1, 3)]
+    watcher.told.clear()
+    events(state, order, length)  # a restart: told again with the step it stands at, before anything is measured
+    assert watcher.told == [(2, 3), (2, 3)]
+    watcher.told.clear()
+    events(state, order, length)
+    assert watcher.told == [(3, 3)]

@@ -1,166 +1,117 @@
-"""What must hold before training may start. Each gate names the law, the arm and what it found."""
+"""What must hold before training may start. Each gate names the law, the arm, and the tensor and step where it fails.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+Arms of equal mechanisms, recipe and depth are shown once, whatever their width: see `paribus.experiment.narrow`.
+"""
 
-import torch
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 
-from paribus import mechanisms
-from paribus.errors import GateError
-from paribus.experiment.pairs import check_pair
+from paribus.experiment.gate import Gate, require_all
+from paribus.experiment.law_gates import bench, bench_of, declared_laws, law_gate
+from paribus.experiment.narrow import narrowed
+from paribus.experiment.pairs import check_contrast
 from paribus.experiment.plan import ArmAtScale
+from paribus.experiment.short_run import Setting, ShortRun, ShortRuns, tables_of
 from paribus.experiment.spec import Experiment
-from paribus.mechanisms.contract import Law, Reads
+from paribus.experiment.step_zero import (
+    Probe,
+    dtype_gate,
+    effective_eps_gate,
+    probe_arm,
+    routing_table_gate,
+    shared_gate,
+    written_gate,
+)
+from paribus.experiment.training_gates import equivalence_gate, fixed_gate, gradient_gate, resume_gate
 from paribus.mechanisms.laws import universal
-from paribus.model.build import build_model
-from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 from paribus.roles import Role
-from paribus.seeds import generator
 
-EFFECTIVE_EPS_LIMIT = 1e-3
-"""largest eps / mean square of a read that still counts as a scale-invariant norm"""
-PROBE_ROWS, PROBE_TIME = 2, 32
+__all__ = ["Gate", "arm_gates", "gates", "number_of_gates", "planned_gates", "require_all"]
 
-
-@dataclass(frozen=True)
-class Gate:
-    """One check: `found` against what was allowed. `shown_to_fail` says that its perturbation broke it just now."""
-
-    name: str
-    subject: str
-    passed: bool
-    detail: str
+Job = Callable[[], Gate]
+Arms = Mapping[tuple[str, str], ArmAtScale]
+SHORT_RUN_HEAD_WIDTH = 8
 
 
-def gates(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]) -> Iterator[Gate]:
+def gates(experiment: Experiment, arms: Arms) -> Iterator[Gate]:
     """Every gate of the study, in order, as it is finished. The pair check raises: it names fields, not numbers."""
-    for name, contrast in experiment.contrasts.items():
-        scale = experiment.contrast_scale(contrast)
-        check_pair(experiment, name, arms[scale, contrast.treatment], arms[scale, contrast.baseline])
-        yield Gate("pair check", name, True, "the arms differ in declared mechanisms only")
-    for (scale, arm), resolved in arms.items():
-        yield from _arm_gates(experiment, f"{scale}/{arm}", resolved)
-    yield from _law_gates(arms)
+    for job in planned_gates(experiment, arms):
+        yield job()
 
 
-def number_of_gates(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]) -> int:
+def number_of_gates(experiment: Experiment, arms: Arms) -> int:
     """How many gates `gates` yields, for a progress bar."""
-    laws = sum(len(module_laws) for module_laws in _declared_laws(arms).values())
-    return len(experiment.contrasts) + 3 * len(arms) + laws + len(_distinct_tables(arms)) * len(universal({}))
+    return len(planned_gates(experiment, arms))
 
 
-def require_all(found: list[Gate]) -> None:
-    """Raise GateError naming the first gate that failed."""
-    for gate in found:
-        if not gate.passed:
-            raise GateError(
-                f"gate '{gate.name}' failed for {gate.subject}",
-                received=gate.detail,
-                remedy="nothing was trained; mend the mechanism or the experiment file and run again",
-            )
+def planned_gates(experiment: Experiment, arms: Arms) -> list[Job]:
+    """The gates of all contrasts whose arms are given, then those of the arms. Nothing has run yet."""
+    pairs: list[Job] = []
+    for name, contrast in experiment.contrasts.items():
+        if {(experiment.contrast_scale(contrast), arm) for arm in contrast.arms} <= arms.keys():
+            pairs.append(partial(_pair_gate, experiment, name, arms))
+    return [*pairs, *arm_gates(experiment, arms)]
 
 
-def _arm_gates(experiment: Experiment, subject: str, arm: ArmAtScale) -> Iterator[Gate]:
-    model = build_model(arm.model, arm.seam_configs, (experiment.study, arm.scale, experiment.seeds.first))
-    unwritten = [name for name, parameter in model.named_parameters() if not bool(parameter.isfinite().all())]
-    written = f"{len(arm.shapes)} tensors written" if not unwritten else f"never written: {', '.join(unwritten)}"
-    yield Gate("every parameter has a value", subject, not unwritten, written)
-    reads = _reads(model, arm)
-    dtypes = sorted({str(read["dtype"]) for read in reads})
-    yield Gate("stream and depth sources are float32", subject, dtypes == ["torch.float32"], ", ".join(dtypes))
-    worst = max(reads, key=lambda read: read["effective_eps"])
-    yield Gate(
-        "norms are scale-invariant at every read",
-        subject,
-        worst["effective_eps"] <= EFFECTIVE_EPS_LIMIT,
-        f"eps K^2 / rms^2 at most {worst['effective_eps']:.1e} (layer {worst['layer']}, {worst['site']}), "
-        f"limit {EFFECTIVE_EPS_LIMIT:.0e}",
-    )
+def arm_gates(experiment: Experiment, arms: Arms) -> list[Job]:
+    """Gates that each arm passes or fails by itself, in order: step 0, short runs, laws. Nothing has run yet."""
+    jobs: list[Job] = []
+    runs = ShortRuns()
+    settings = _distinct({f"{scale}/{name}": arm for (scale, name), arm in arms.items()})
+    for subject, (setting, arm) in settings.items():
+        # Built when its first gate runs, and shared by all of them.
+        probed = cache(partial(probe_arm, arm, (experiment.study, arm.scale, experiment.seeds.first)))
+        jobs += [
+            partial(_of_probe, gate, subject, probed)
+            for gate in (written_gate, shared_gate, dtype_gate, effective_eps_gate, routing_table_gate)
+        ]
+        jobs.append(partial(_of_run, gradient_gate, subject, setting, runs))
+        jobs.append(partial(_of_run, resume_gate, subject, setting, runs))
+        if any(declaration.role is Role.FIXED for declaration in arm.declarations.values()):
+            jobs.append(partial(_of_run, fixed_gate, subject, setting, runs))
+    jobs += _equivalences(settings, runs)
+    for (module, backbone), laws in declared_laws(arms).items():
+        jobs += [partial(law_gate, module, law, bench(backbone)) for law in laws]
+    wirings: dict[str, tuple[str, ArmAtScale]] = {}
+    for subject, (_, arm) in settings.items():
+        wiring = f"{arm.model.layers} {arm.model.query_heads_per_kv_head} {tables_of(arm.mechanisms)}"
+        wirings.setdefault(f"{arm.model.backbone} {wiring}", (subject, arm))
+    for subject, arm in wirings.values():
+        jobs += [partial(law_gate, subject, law, bench_of(arm)) for law in universal(tables_of(arm.mechanisms))]
+    return jobs
 
 
-def effective_eps_by_read(experiment: Experiment, arm: ArmAtScale) -> list[dict[str, Any]]:
-    """eps K^2 / rms^2 of each read at step 0: {"layer", "site", "effective_eps", "dtype"}."""
-    model = build_model(arm.model, arm.seam_configs, (experiment.study, arm.scale, experiment.seeds.first))
-    return _reads(model, arm)
+def _distinct(arms: Mapping[str, ArmAtScale]) -> dict[str, tuple[Setting, ArmAtScale]]:
+    """The short-run setting of each arm, by the first subject that has it."""
+    found: dict[str, str] = {}
+    settings: dict[str, tuple[Setting, ArmAtScale]] = {}
+    for subject, arm in arms.items():
+        model = narrowed(arm.model, SHORT_RUN_HEAD_WIDTH)
+        setting = Setting(model, arm.mechanisms, arm.base.optimiser, arm.base.schedule)
+        if found.setdefault(setting.key, subject) == subject:
+            settings[subject] = (setting, arm)
+    return settings
 
 
-def _reads(model: Prenorm, arm: ArmAtScale) -> list[dict[str, Any]]:
-    # At step 0 a read of K additive sources is their sum over K, so eps / mean square of the read is eps K^2 / rms^2.
-    routing: Any = model.routing
-    read, close = routing.read, routing.close
-    found: list[dict[str, Any]] = []
-
-    def note(tensor: torch.Tensor, layer: int, site: str) -> None:
-        smallest = float(tensor.square().mean(-1).min())
-        ratio = arm.model.norm_eps / smallest if smallest > 0 else float("inf")
-        found.append({"layer": layer, "site": site, "effective_eps": ratio, "dtype": tensor.dtype})
-
-    def watching_read(memory: Any, layer: int, site: Any, tap: Any) -> Reads:
-        reads = read(memory, layer, site, tap)
-        for tensor in {id(t): t for t in reads}.values():
-            note(tensor, layer, str(site))
-        return reads
-
-    def watching_close(memory: Any, tap: Any) -> torch.Tensor:
-        x = close(memory, tap)
-        note(x, arm.model.layers, "output")
-        return x
-
-    routing.read, routing.close = watching_read, watching_close
-    tokens = torch.from_numpy(
-        generator("gates", "tokens").integers(0, arm.model.vocabulary_size, (PROBE_ROWS, PROBE_TIME))
-    )
-    with torch.no_grad():
-        model(tokens, torch.zeros_like(tokens))
-    return found
+def _equivalences(settings: Mapping[str, tuple[Setting, ArmAtScale]], runs: ShortRuns) -> Iterator[Job]:
+    seen: set[str] = set()
+    for subject, (setting, _) in settings.items():
+        for config in setting.mechanisms.values():
+            for equivalence in config.equivalences():
+                key = f"{setting.model} {setting.optimiser} {setting.schedule} {equivalence}"
+                if key not in seen:
+                    seen.add(key)
+                    yield partial(equivalence_gate, subject, setting, equivalence, runs)
 
 
-def _tables(arm: ArmAtScale) -> dict[str, dict[str, Any]]:
-    return {
-        str(seam): {"name": config.name, **config.model_dump()}
-        for seam, config in arm.mechanisms.items()
-        if config.name != mechanisms.IDENTITY[seam]
-    }
+def _pair_gate(experiment: Experiment, name: str, arms: Arms) -> Gate:
+    check_contrast(experiment, name, arms)
+    return Gate("pair check", name, True, "the arms differ in declared mechanisms only")
 
 
-def _distinct_tables(arms: Mapping[tuple[str, str], ArmAtScale]) -> list[tuple[str, ArmAtScale]]:
-    distinct: dict[str, tuple[str, ArmAtScale]] = {}
-    for (scale, name), arm in arms.items():
-        distinct.setdefault(f"{arm.model.layers} {arm.model.backbone} {_tables(arm)}", (f"{scale}/{name}", arm))
-    return list(distinct.values())
+def _of_probe(gate: Callable[[str, Probe], Gate], subject: str, probed: Callable[[], Probe]) -> Gate:
+    return gate(subject, probed())
 
 
-def _declared_laws(arms: Mapping[tuple[str, str], ArmAtScale]) -> dict[tuple[str, str], tuple[Law, ...]]:
-    """The laws of every mechanism in use, by (mechanism's module, backbone)."""
-    found: dict[tuple[str, str], tuple[Law, ...]] = {}
-    for arm in arms.values():
-        for config in arm.mechanisms.values():
-            module = mechanisms.module_of(config)
-            held = tuple(law for law in mechanisms.laws_of(module) if arm.model.backbone in law.backbones)
-            found[module.__name__.rpartition(".")[2], arm.model.backbone] = held
-    return found
-
-
-def _law_gates(arms: Mapping[tuple[str, str], ArmAtScale]) -> Iterator[Gate]:
-    for (module, backbone), laws in _declared_laws(arms).items():
-        for law in laws:
-            yield _shown(law, LawBench(backbone), module)
-    for subject, arm in _distinct_tables(arms):
-        # Scaled in width, never in depth or wiring.
-        bench = LawBench(arm.model.backbone, arm.model.layers)
-        for law in universal(_tables(arm)):
-            yield _shown(law, bench, subject)
-
-
-def _shown(law: Law, bench: LawBench, subject: str) -> Gate:
-    found, broken = law.measure(bench, False), law.measure(bench, True)
-    holds, can_fail = found <= law.bound, broken > law.bound
-    detail = f"{found:.1e} (bound {law.bound:.1e}); {broken:.1e} when perturbed: {law.perturbation}"
-    return Gate(law.claim, subject, holds and can_fail, detail if can_fail else f"{detail}: the check cannot fail")
-
-
-def roles_in_use(arms: Mapping[tuple[str, str], ArmAtScale]) -> list[str]:
-    """Roles of all arms in the order of the enumeration, for tables."""
-    return [str(role) for role in Role if any(str(role) in arm.parameters_by_role for arm in arms.values())]
+def _of_run(gate: Callable[[str, Setting, ShortRun], Gate], subject: str, setting: Setting, runs: ShortRuns) -> Gate:
+    return gate(subject, setting, runs.of(setting))

@@ -1,4 +1,9 @@
-"""From a file to an experiment: what TOML says is read, validated, and its names are checked against each other."""
+"""From a file to an experiment: what TOML says is read, validated, and its names are checked against each other.
+
+A file with several scales is one study where every contrast names its scale and no scale differs from the base. It is
+several where it is restricted to a scale: contrasts that name another scale are left out, and the study is called
+"file@scale", so that each has a run folder, a plan, a ledger of looks and random streams of its own.
+"""
 
 import tomllib
 from collections.abc import Iterator
@@ -9,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.experiment.spec import Base, Experiment, Scale, merged
+from paribus.experiment.spec import AT, SEAM_FIELDS, Base, Experiment, Scale, merged
 from paribus.model.config import ModelConfig
 from paribus.refusal import refusal
 
@@ -17,11 +22,31 @@ RESERVED_SCALE_NAMES = frozenset(
     {"corpus", "study.json", "plan.json", "looks.jsonl", "report.html", "report.json", "verdict.svg", "verdict.md"}
 )
 """what else lies beside the scales' folders"""
+OWN = {"base", "seeds", "execution", "margins"}
+"""fields of a scale that are laid over the rest of the file"""
 AnyTable = TypeVar("AnyTable", bound=BaseModel)
 
 
-def load(path: Path) -> Experiment:
-    """The experiment in the file at `path`. ExperimentFileError names file, key path and the nearest valid name."""
+def load(path: Path, scale: str | None = None) -> Experiment:
+    """The experiment in the file at `path`, restricted to one of its scales where that is named.
+
+    All of the file is checked, whichever scale is asked for. ExperimentFileError names file, key path and the nearest
+    valid name.
+    """
+    whole = _whole(path)
+    chosen = _chosen_scale(path, whole, scale)
+    experiments = {name: _restricted(path, whole, name) for name in whole.scales}
+    if chosen is None:
+        experiments = {"": whole}
+    for experiment in experiments.values():
+        _check_arms(path, experiment)
+    _check_references(path, whole)
+    experiment = experiments[chosen or ""]
+    _check_primary(path, experiment)
+    return experiment
+
+
+def _whole(path: Path) -> Experiment:
     try:
         content = path.read_bytes()
         table = tomllib.loads(content.decode())
@@ -40,7 +65,74 @@ def load(path: Path) -> Experiment:
             remedy="an unclosed quote or bracket on or above that line is the usual cause",
         ) from None
     table.setdefault("study", path.stem)
-    experiment = _validated(path, table, "", Experiment)
+    if AT in str(table["study"]):
+        raise ExperimentFileError(
+            f"{path}: study: '{AT}' joins a study to the scale that it is restricted to",
+            expected="letters, digits, '_', '.' and '-'",
+            received=f"'{table['study']}'",
+            remedy="rename the file, or give it a `study` of another name",
+        )
+    return _validated(path, table, "", Experiment)
+
+
+def _chosen_scale(path: Path, experiment: Experiment, asked: str | None) -> str | None:
+    """The scale to restrict the file to; None where the file is one study as it stands."""
+    scales = experiment.scales
+    if asked is not None and asked not in scales:
+        raise ExperimentFileError(
+            f"{path}: --scale: no such scale",
+            expected=", ".join(scales),
+            received=f"'{asked}'",
+            remedy=nearest(asked, scales),
+        )
+    if asked is not None or len(scales) == 1:
+        return asked or next(iter(scales))
+    without = [f"contrasts.{name} names no scale" for name, c in experiment.contrasts.items() if c.scale is None]
+    own = [f"scales.{name} differs from the rest of the file" for name, s in scales.items() if OWN & s.model_fields_set]
+    if without or own:
+        raise ExperimentFileError(
+            f"{path}: the file holds several scales: say which one with --scale",
+            expected="one of " + ", ".join(scales),
+            received="; ".join([*without, *own][:3]),
+            remedy=f"add --scale {next(iter(scales))}",
+        )
+    return None
+
+
+def _restricted(path: Path, experiment: Experiment, name: str) -> Experiment:
+    """The experiment at one scale, with the scale's own base, seeds and execution laid over the file's."""
+    scale = experiment.scales[name]
+    for key in sorted(scale.base.keys() & SEAM_FIELDS):
+        raise ExperimentFileError(
+            f"{path}: scales.{name}.base.{key}: a scale changes no mechanism",
+            expected="fields other than " + ", ".join(SEAM_FIELDS),
+            remedy="write mechanisms in a unit that fits every scale, such as blocks of layers, or use two files",
+        )
+
+    def laid_over(table: AnyTable, difference: dict[str, Any], key: str) -> AnyTable:
+        below = table.model_dump(exclude_unset=True)
+        return _validated(path, merged(below, difference), f"scales.{name}.{key}", type(table))
+
+    margins = {} if scale.margins is None else scale.margins.model_dump()
+    contrasts = {
+        key: laid_over(contrast, margins if contrast.scale is None else {}, f"margins, contrasts.{key}")
+        for key, contrast in experiment.contrasts.items()
+        if contrast.scale in (None, name)
+    }
+    changes: dict[str, Any] = {
+        "base": laid_over(experiment.base, scale.base, "base"),
+        "seeds": laid_over(experiment.seeds, scale.seeds, "seeds"),
+        "execution": laid_over(experiment.execution, scale.execution, "execution"),
+        "scales": {name: Scale.model_validate(scale.model_dump(exclude_unset=True, exclude=OWN))},
+        "contrasts": contrasts,
+    }
+    if len(experiment.scales) > 1:
+        changes["study"] = f"{experiment.study}{AT}{name}"
+    return experiment.model_copy(update=changes)
+
+
+def _check_arms(path: Path, experiment: Experiment) -> None:
+    """Every arm on every scale: what can be seen without the mechanisms."""
     _check_shared(path, experiment)
     for name, difference in experiment.arms.items():
         _validated(path, merged(experiment.base.model_dump(exclude_unset=True), difference), f"arms.{name}", Base)
@@ -51,8 +143,12 @@ def load(path: Path) -> Experiment:
                 experiment.model_config_of(experiment.arm(arm), name)
             except ValidationError as error:
                 raise refusal(error, f"{path}: scales.{name}", ModelConfig) from None
-    _check_references(path, experiment)
-    return experiment
+    if experiment.seeds.repeats > experiment.seeds.count:
+        raise ExperimentFileError(
+            f"{path}: seeds.repeats: more repeats than seeds",
+            expected=f"0 to {experiment.seeds.count}",
+            received=str(experiment.seeds.repeats),
+        )
 
 
 @contextmanager
@@ -106,21 +202,15 @@ def _check_references(path: Path, experiment: Experiment) -> None:
                 remedy="rename the scale",
             )
     for name, contrast in experiment.contrasts.items():
-        for side in ("treatment", "baseline"):
+        for side in ("treatment", "baseline", "minus_treatment", "minus_baseline"):
             arm = getattr(contrast, side)
-            if arm not in experiment.arms:
+            if arm is not None and arm not in experiment.arms:
                 raise ExperimentFileError(
                     f"{path}: contrasts.{name}.{side}: no such arm",
                     expected=", ".join(experiment.arms),
                     received=f"'{arm}'",
                     remedy=nearest(arm, experiment.arms),
                 )
-        if contrast.scale is None and len(experiment.scales) > 1:
-            raise ExperimentFileError(
-                f"{path}: contrasts.{name}.scale: missing",
-                expected="one of " + ", ".join(experiment.scales),
-                remedy="a contrast is decided at one scale: name it",
-            )
         if contrast.scale is not None and contrast.scale not in experiment.scales:
             raise ExperimentFileError(
                 f"{path}: contrasts.{name}.scale: no such scale",
@@ -128,17 +218,16 @@ def _check_references(path: Path, experiment: Experiment) -> None:
                 received=f"'{contrast.scale}'",
                 remedy=nearest(contrast.scale, experiment.scales),
             )
+
+
+def _check_primary(path: Path, experiment: Experiment) -> None:
     primaries = [name for name, contrast in experiment.contrasts.items() if contrast.primary]
     if len(primaries) != 1:
+        scales = ", ".join(experiment.scales)
         raise ExperimentFileError(
-            f"{path}: contrasts: exactly one must be primary",
+            f"{path}: contrasts: exactly one must be primary"
+            + (f" at scale {scales}" if AT in experiment.study else ""),
             expected="primary = true in one contrast",
             received=", ".join(primaries) or "none",
             remedy="decide before the run which contrast the study is about",
-        )
-    if experiment.seeds.repeats > experiment.seeds.count:
-        raise ExperimentFileError(
-            f"{path}: seeds.repeats: more repeats than seeds",
-            expected=f"0 to {experiment.seeds.count}",
-            received=str(experiment.seeds.repeats),
         )

@@ -1,7 +1,10 @@
 """The pair check: two cells of a contrast may differ only in what the experiment declares.
 
 Arms exist to change mechanisms. Every other field, and every tensor of the baseline (name, shape, initial law,
-optimiser group, orthogonalisation unit), must be equal, or be named by the contrast under `also_differs`.
+optimiser group, orthogonalisation unit), must be equal, or be named by the contrast under `also_differs`. A control
+that has tensors of its own (a fixed direction, a frozen query) is a baseline whose contrast names them.
+
+An interaction compares two differences: each is a pair, and what the pairs share must be equal across them too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,11 +47,13 @@ def _knob_of_one_arm(path: str, treatment: Mapping[str, Any], baseline: Mapping[
     return table == "optimiser" and (field in treatment[table]) != (field in baseline[table])
 
 
-def tensor_differences(treatment: ArmAtScale, baseline: ArmAtScale, also_differs: tuple[str, ...]) -> list[str]:
-    """What differs about the baseline's tensors, tensor by tensor."""
+def tensor_differences(
+    treatment: ArmAtScale, baseline: ArmAtScale, contrast: Contrast, *, shared_only: bool = False
+) -> list[str]:
+    """What differs about the baseline's tensors, tensor by tensor; of those that both have where `shared_only`."""
     found = []
     for name, shape in baseline.shapes.items():
-        if f"tensor:{name}" in also_differs:
+        if contrast.declares_tensor(name) or (shared_only and name not in treatment.shapes):
             continue
         if name not in treatment.shapes:
             found.append(f"tensor {name}: missing in the treatment")
@@ -68,26 +73,42 @@ def tensor_differences(treatment: ArmAtScale, baseline: ArmAtScale, also_differs
     return found
 
 
-def check_pair(experiment: Experiment, name: str, treatment: ArmAtScale, baseline: ArmAtScale) -> None:
-    """Raise PairCheckError, naming the fields, where the contrast's arms differ in something undeclared."""
+def check_pair(
+    experiment: Experiment, name: str, treatment: ArmAtScale, baseline: ArmAtScale, *, shared_only: bool = False
+) -> None:
+    """Raise PairCheckError, naming the fields, where two arms of a contrast differ in something undeclared.
+
+    `shared_only`: neither arm is the other's baseline, so that each may have tensors of its own.
+    """
     contrast: Contrast = experiment.contrasts[name]
     left, right = (resolved_fields(experiment, arm, corpus_digest="shared") for arm in (treatment, baseline))
     found = undeclared_differences(left, right, contrast.also_differs)
-    found += tensor_differences(treatment, baseline, contrast.also_differs)
+    found += tensor_differences(treatment, baseline, contrast, shared_only=shared_only)
     if treatment.base.corpus != baseline.base.corpus:
         found.append("corpus: the arms read different corpora")
     if found:
         shown = found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
         raise PairCheckError(
-            f"contrast '{name}': '{contrast.treatment}' and '{contrast.baseline}' differ in more than they declare",
+            f"contrast '{name}': '{treatment.arm}' and '{baseline.arm}' differ in more than they declare",
             expected="differences in mechanisms only, or fields named in also_differs",
             received="; ".join(shown),
-            remedy=f"make the fields equal, or add them to contrasts.{name}.also_differs",
+            remedy=f"make the fields equal, or add them to contrasts.{name}.also_differs (* stands for any text)",
         )
 
 
+def check_contrast(experiment: Experiment, name: str, arms: Mapping[tuple[str, str], ArmAtScale]) -> None:
+    """`check_pair` for the two arms of a contrast, or for both differences of an interaction and across them."""
+    contrast = experiment.contrasts[name]
+    scale = experiment.contrast_scale(contrast)
+    treatment, baseline, *minus = (arms[scale, arm] for arm in contrast.arms)
+    check_pair(experiment, name, treatment, baseline)
+    if minus:
+        check_pair(experiment, name, *minus)
+        # With both differences pairs, this makes the two baselines equal as well.
+        check_pair(experiment, name, treatment, minus[0], shared_only=True)
+
+
 def check_pairs(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]) -> None:
-    """`check_pair` for every contrast of the file."""
-    for name, contrast in experiment.contrasts.items():
-        scale = experiment.contrast_scale(contrast)
-        check_pair(experiment, name, arms[scale, contrast.treatment], arms[scale, contrast.baseline])
+    """`check_contrast` for every contrast of the file."""
+    for name in experiment.contrasts:
+        check_contrast(experiment, name, arms)

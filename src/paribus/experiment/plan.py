@@ -4,12 +4,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from paribus import mechanisms
 from paribus.errors import ExperimentFileError
 from paribus.experiment.code import COMMON_ROOTS, code_digest
-from paribus.experiment.spec import Base, Experiment
+from paribus.experiment.donors import Donors, declared_donors, donors_first, require_tensors
+from paribus.experiment.spec import Base, Execution, Experiment
 from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.model.accounting import parameters_by_role, training_flops_per_token
 from paribus.model.build import abstract_model, backbone_module
@@ -37,6 +40,8 @@ class ArmAtScale:
     training_flops_per_token: float
     source_lists: tuple[Mapping[str, Any], ...]
     code_roots: tuple[str, ...]
+    donors: Donors
+    """arms whose trained tensors this one starts from, by seam"""
 
     @property
     def seam_configs(self) -> dict[Seam, MechanismConfig]:
@@ -54,6 +59,8 @@ class Cell:
     """0 for the cell of the study, 1 for its A/A repeat"""
     digest: str
     resolved: Mapping[str, Any]
+    donors: Mapping[Seam, "Cell"]
+    """cells that must be finished first, because this one starts from their tensors"""
 
     @property
     def name(self) -> str:
@@ -66,12 +73,14 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
     model_config = experiment.model_config_of(base, scale)
     where = {seam: f"arms.{arm}.{seam}" if seam in experiment.arms[arm] else f"base.{seam}" for seam in Seam}
     configs = {seam: mechanisms.resolve(seam, getattr(base, seam), where[seam]) for seam in Seam}
+    donors = declared_donors(arm, configs, where, experiment.arms)
     for seam, config in configs.items():
-        problem = config.validate_for(geometry_of(model_config))
+        problem = config.validate_for(geometry_of(model_config, configs))
         if problem is not None:
             raise ExperimentFileError(f"{where[seam]}: {problem}")
     model = abstract_model(model_config, configs)
     modules = {mechanisms.module_of(config).__name__ for config in configs.values()}
+    taking = (declared_donors.__module__,) if donors else ()
     return ArmAtScale(
         arm=arm,
         scale=scale,
@@ -87,13 +96,38 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
         parameters_by_role={str(role): count for role, count in parameters_by_role(model).items()},
         training_flops_per_token=training_flops_per_token(model_config, configs),
         source_lists=tuple(model.routing.source_lists()),  # pyright: ignore[reportCallIssue]
-        code_roots=tuple(sorted({backbone_module(model_config).__name__, *modules, *COMMON_ROOTS})),
+        code_roots=tuple(sorted({backbone_module(model_config).__name__, *modules, *COMMON_ROOTS, *taking})),
+        donors=donors,
     )
 
 
 def resolve_arms(experiment: Experiment) -> dict[tuple[str, str], ArmAtScale]:
-    """Every arm at every scale, by (scale, arm)."""
-    return {(scale, arm): resolve_arm(experiment, arm, scale) for scale in experiment.scales for arm in experiment.arms}
+    """Every arm at every scale, by (scale, arm). Nothing that can be seen before training is left for later."""
+    device_of(experiment.execution)
+    arms = {(scale, arm): resolve_arm(experiment, arm, scale) for scale in experiment.scales for arm in experiment.arms}
+    for scale in experiment.scales:
+        donors_first({arm: arms[scale, arm].donors for arm in experiment.arms})
+    for (scale, name), arm in arms.items():
+        geometry = geometry_of(arm.model, arm.seam_configs)
+        for seam, donor in arm.donors.items():
+            require_tensors(f"arms.{name}.{seam}", donor, arm.mechanisms[seam], geometry, arms[scale, donor].shapes)
+    return arms
+
+
+def device_of(execution: Execution) -> Literal["cpu", "cuda"]:
+    """The kind of device that cells are trained on here. ExperimentFileError where it is not the one asked for."""
+    if execution.device == "cpu":
+        return "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if execution.device == "cuda":
+        raise ExperimentFileError(
+            "execution.device: there is no CUDA device here",
+            expected="a GPU that torch can use, and a build of torch with CUDA",
+            received=f"torch {torch.__version__}, no CUDA device",
+            remedy='run on a machine with one, or write device = "auto" or "cpu"',
+        )
+    return "cpu"
 
 
 def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str) -> dict[str, Any]:
@@ -117,6 +151,7 @@ def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str)
         "corpus": corpus_digest,
         "execution": {
             "mode": experiment.execution.mode,
+            "device": device_of(experiment.execution),
             "threads": experiment.execution.threads,
             "micro_batch_rows": experiment.execution.micro_batch_rows,
         },
@@ -124,12 +159,33 @@ def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str)
 
 
 def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], corpus_digest: str) -> list[Cell]:
-    """All cells of the file. The digest leaves out the arm's name: what an arm is decides, not what it is called."""
+    """All cells of the file, each after its donors, seed by seed.
+
+    The digest leaves out the arm's name: what an arm is decides, not what it is called.
+    """
     codes = {key: code_digest(arm.code_roots) for key, arm in arms.items()}
-    found = []
-    for scale, name, seed, repeat in experiment.cell_keys():
-        fields = resolved_fields(experiment, arms[scale, name], corpus_digest)
+    found: dict[tuple[str, str, int, int], Cell] = {}
+    for scale, name, seed, repeat in _donors_first(experiment, arms):
+        arm = arms[scale, name]
+        donors = {seam: found[scale, donor, seed, 0] for seam, donor in arm.donors.items()}
+        fields = resolved_fields(experiment, arm, corpus_digest)
         fields |= {"seed": seed, "code": codes[scale, name]}
+        if donors:
+            fields["donors"] = {str(seam): donor.digest for seam, donor in donors.items()}
         digest = hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=6).hexdigest()
-        found.append(Cell(scale, name, seed, repeat, digest, fields))
-    return found
+        found[scale, name, seed, repeat] = Cell(scale, name, seed, repeat, digest, fields, donors)
+    return list(found.values())
+
+
+def _donors_first(
+    experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]
+) -> list[tuple[str, str, int, int]]:
+    """The cells' keys in the file's order, but for cells that wait for a donor."""
+    rank = {
+        (scale, arm): position
+        for scale in experiment.scales
+        for position, arm in enumerate(donors_first({name: arms[scale, name].donors for name in experiment.arms}))
+    }
+    seeds = {seed: position for position, seed in enumerate(experiment.seeds.numbers)}
+    scales = {scale: position for position, scale in enumerate(experiment.scales)}
+    return sorted(experiment.cell_keys(), key=lambda key: (seeds[key[2]], scales[key[0]], rank[key[0], key[1]], key[3]))

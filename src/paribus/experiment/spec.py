@@ -2,9 +2,14 @@
 
 Unknown keys, wrong types, NaN and infinity are refused. Coercions from what TOML can write: arrays to tuples, strings
 to paths. Mechanism tables are checked here for their shape only and by `paribus.mechanisms` for their contents.
+
+A file may hold several scales. `paribus.experiment.loading` restricts it to one, which then is an experiment of its
+own: what the scale declares under `base`, `seeds` and `execution` is laid over the tables of these names, and its
+`margins` over those of the contrasts.
 """
 
 import hashlib
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +19,11 @@ from paribus.model.config import ModelConfig
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
+AT = "@"
+"""between a study's name and the scale that its file is restricted to; no name in a file can contain it"""
+StudyName = Annotated[
+    str, Field(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_.-]*({AT}[A-Za-z0-9][A-Za-z0-9_.-]*)?$", max_length=121)
+]
 Positive = Annotated[int, Field(ge=1)]
 Effect = Annotated[float, Field(gt=0.0)]
 MechanismTable = dict[str, Any]
@@ -21,6 +31,8 @@ MetricName = Literal["test.nll", "test.bits_per_byte", "validation.nll", "valida
 UNITS: dict[str, str] = {"nll": "nats per token", "bits_per_byte": "bits per byte"}
 SEAM_FIELDS = ("routing", "output_map", "value_map", "mask")
 """What arms exist to change. Any other difference between two arms must be declared by the contrast."""
+REPLACED_WHOLE = (*SEAM_FIELDS, "corpus")
+"""Tables whose keys belong together: a difference replaces them, it does not add to them."""
 
 
 class Table(BaseModel):
@@ -64,6 +76,8 @@ class ModelFields(Table):
     """the network that mechanisms enter"""
     head_width: Annotated[int, Field(ge=2, multiple_of=2)] = 32
     """features of one attention head"""
+    query_heads_per_kv_head: Annotated[int, Field(ge=1)] = 1
+    """query heads that share one key-value head (grouped queries)"""
     rotary_base: Annotated[float, Field(gt=1.0)] = 10_000.0
     """base of the rotary frequencies"""
     norm_eps: Annotated[float, Field(gt=0.0, le=1e-6)] = 1e-6
@@ -122,6 +136,15 @@ class Base(Table):
         return self
 
 
+class Margins(Table):
+    """What matters, and what power is computed for, where that depends on the scale."""
+
+    smallest_effect: Effect
+    """replaces a contrast's, in its metric's unit"""
+    design_effect: Effect
+    """replaces a contrast's; larger than smallest_effect"""
+
+
 class Scale(Table):
     """A size and a budget."""
 
@@ -135,6 +158,14 @@ class Scale(Table):
     """training tokens of one cell"""
     milestones_tokens: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
     """budgets below the last at which held-out text is scored, labelled mid-schedule"""
+    base: dict[str, Any] = {}
+    """differences from [base] for all arms at this scale alike: corpus, tokenizer, context_length, optimiser, ..."""
+    seeds: dict[str, Any] = {}
+    """differences from [seeds] at this scale"""
+    execution: dict[str, Any] = {}
+    """differences from [execution] at this scale"""
+    margins: Margins | None = None
+    """in place of those of every contrast that names no scale of its own"""
 
     @model_validator(mode="after")
     def _milestones_lie_inside(self) -> Self:
@@ -144,12 +175,16 @@ class Scale(Table):
 
 
 class Contrast(Table):
-    """Treatment minus baseline, and the rule that turns it into a word."""
+    """Treatment minus baseline, or the difference of two such differences, and the rule that turns it into a word."""
 
     treatment: Name
     """the arm that the question is about"""
     baseline: Name
     """the arm that it is compared with"""
+    minus_treatment: Name | None = None
+    """interaction: seed by seed, (treatment - baseline) - (minus_treatment - minus_baseline)"""
+    minus_baseline: Name | None = None
+    """interaction: the arm that minus_treatment is compared with; both or neither"""
     primary: bool = False
     """exactly one contrast at one scale is; the others get words only after it"""
     metric: MetricName = "test.nll"
@@ -159,9 +194,10 @@ class Contrast(Table):
     design_effect: Effect
     """what power is computed for; larger than smallest_effect"""
     scale: Name | None = None
-    """None where the file has one scale"""
+    """the scale that it is decided at; None: the one that is run"""
     also_differs: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """field paths besides mechanisms in which the arms may differ, such as optimiser.matrix_learning_rate"""
+    """field paths besides mechanisms in which the arms may differ, such as optimiser.matrix_learning_rate, and
+    "tensor:NAME" for tensors of the baseline that the treatment lacks or declares otherwise; * stands for any text"""
 
     @model_validator(mode="after")
     def _design_exceeds_margin(self) -> Self:
@@ -170,6 +206,37 @@ class Contrast(Table):
         if self.treatment == self.baseline:
             raise ValueError("treatment and baseline are the same arm")
         return self
+
+    @model_validator(mode="after")
+    def _interaction_compares_two_differences(self) -> Self:
+        a, b, c, d = self.treatment, self.baseline, self.minus_treatment, self.minus_baseline
+        if c is None and d is None:
+            return self
+        if c is None or d is None:
+            raise ValueError("an interaction needs both minus_treatment and minus_baseline")
+        # a = d or b = c alone is a second difference, such as of three strengths; both together are 2 (a - b).
+        if c in (a, d) or b == d or (a == d and b == c):
+            raise ValueError(
+                f"({a} - {b}) - ({c} - {d}) is no interaction: it is zero, or a simple contrast of two arms"
+            )
+        return self
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The two arms, or the four of an interaction, in the order of the formula."""
+        found = (self.treatment, self.baseline, self.minus_treatment, self.minus_baseline)
+        return tuple(arm for arm in found if arm is not None)
+
+    def declares_tensor(self, name: str) -> bool:
+        """Whether `also_differs` names this tensor."""
+        return any(fnmatchcase(f"tensor:{name}", declared) for declared in self.also_differs)
+
+    @property
+    def formula(self) -> str:
+        """What is compared, in words: "a minus b", or "(a minus b) minus (c minus d)"."""
+        if self.minus_treatment is None:
+            return f"{self.treatment} minus {self.baseline}"
+        return f"({self.treatment} minus {self.baseline}) minus ({self.minus_treatment} minus {self.minus_baseline})"
 
 
 class Seeds(Table):
@@ -188,14 +255,19 @@ class Seeds(Table):
 
 
 class Execution(Table):
-    """How cells run on this machine. `mode` and `threads` belong to a cell's identity; the rest does not."""
+    """How cells run on this machine.
+
+    `mode`, `threads`, `micro_batch_rows` and the device that was found belong to a cell's identity; the rest does not.
+    """
 
     mode: Literal["proof"] = "proof"
     """"proof": eager, deterministic algorithms, fixed threads; the same cell twice gives identical bits"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """where cells are trained; "auto" takes CUDA where there is one"""
     threads: Positive = 1
     """threads of each worker"""
     workers: Annotated[int, Field(ge=0)] = 0
-    """processes that train cells side by side; 0 takes one for each core, divided by threads"""
+    """processes that train cells side by side; 0 takes one for each core, divided by threads, or one for each GPU"""
     micro_batch_rows: Annotated[int, Field(ge=0)] = 0
     """rows of one forward pass; 0 takes the whole batch"""
     checkpoint_steps: Positive = 50
@@ -205,8 +277,9 @@ class Execution(Table):
 class Experiment(Table):
     """One study."""
 
-    study: Name
-    """name of the run folder, and part of every random stream; the file's name where it is not given"""
+    study: StudyName
+    """name of the run folder, and part of every random stream; the file's name where it is not given, and "@" with
+    the scale's name behind it where the file holds several scales and is restricted to one"""
     question: Annotated[str, Field(min_length=1)]
     """what the study wants to know, in one sentence"""
     base: Base
@@ -237,6 +310,11 @@ class Experiment(Table):
             context_length=arm.context_length,
         )
 
+    @property
+    def option(self) -> str:
+        """What a command needs beside the file to mean this experiment: "" or "--scale NAME"."""
+        return f"--scale {next(iter(self.scales))}" if AT in self.study else ""
+
     def contrast_scale(self, contrast: Contrast) -> str:
         return contrast.scale if contrast.scale is not None else next(iter(self.scales))
 
@@ -258,11 +336,11 @@ class Experiment(Table):
 
 
 def merged(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `difference` laid over it. A mechanism is replaced as a whole; other tables merge by key."""
+    """`base` with `difference` laid over it. A mechanism or corpus is replaced whole; other tables merge by key."""
     result = dict(base)
     for key, value in difference.items():
         below = result.get(key)
-        if isinstance(value, dict) and isinstance(below, dict) and key not in SEAM_FIELDS:
+        if isinstance(value, dict) and isinstance(below, dict) and key not in REPLACED_WHOLE:
             result[key] = merged(below, value)
         else:
             result[key] = value
@@ -271,12 +349,17 @@ def merged(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
 
 def rule_digest(experiment: Experiment) -> str:
     """Identity of everything that decides a verdict: contrasts and planned seeds. Changing it is recorded and shown."""
-    contrasts = {name: contrast.model_dump_json() for name, contrast in sorted(experiment.contrasts.items())}
+    contrasts = {
+        name: contrast.model_dump_json(
+            exclude=set() if len(contrast.arms) > 2 else {"minus_treatment", "minus_baseline"}
+        )
+        for name, contrast in sorted(experiment.contrasts.items())
+    }
     text = f"{contrasts} {experiment.seeds.count} {experiment.seeds.first}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def declared(experiment: Experiment, scale: str, arm: str) -> str:
     """What the file says about an arm at a scale, as one text: a changed file is noticed without resolving it."""
-    execution = experiment.execution.model_dump(include={"mode", "threads", "micro_batch_rows"})
+    execution = experiment.execution.model_dump(include={"mode", "device", "threads", "micro_batch_rows"})
     return f"{experiment.arm(arm).model_dump_json()} {experiment.scales[scale].model_dump_json()} {execution}"

@@ -11,6 +11,8 @@ Keys are normalised, values are not; no 1/sqrt(width), no bias. Gradient for ups
     d(g * w_m) = sum over tokens and k of ds_mk r_k v_k
 
 A single source gives p = 1 and ds = 0 exactly: the general path returns the source and a zero query gradient.
+Everything is computed in float32 or above, under autocast too: ds sums to zero over k, so a rounded score path leaves
+noise of the size of the query gradient itself. Finite while the squares are (root mean squares below about 1e19).
 """
 
 from collections.abc import Sequence
@@ -24,21 +26,33 @@ from torch.autograd.function import once_differentiable
 from paribus.shapes import DepthWeights, InverseRms, Mixes, Queries, Stream, Vector
 
 
+def _full(tensor: Tensor) -> Tensor:
+    """float32 or above; the same tensor where it is that already."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def inverse_rms(source: Stream, eps: float) -> InverseRms:
     """1 / sqrt(mean over width of source^2 + eps): [batch time 1]. A statistic; `depth_read` differentiates it."""
     with torch.no_grad():
-        return source.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        return _full(source).square().mean(-1, keepdim=True).add_(eps).rsqrt_()
 
 
 def depth_read(
-    sources: Sequence[Stream], inverse_rms_of_sources: Sequence[InverseRms], queries: Queries, key_gain: Vector
+    sources: Sequence[Stream],
+    inverse_rms_of_sources: Sequence[InverseRms],
+    queries: Queries,
+    key_gain: Vector | Queries,
 ) -> tuple[Mixes, DepthWeights]:
     """M mixes of K sources: ([query batch time width], weights [query batch time source]).
 
     `inverse_rms_of_sources` holds `inverse_rms(source, eps)` of each source, computed once when the source was
-    published and shared by all later reads. Weights carry no gradient: they are what the taps see.
+    published and shared by all later reads. The key gain is one for all queries, or one for each. Weights carry no
+    gradient: they are what the taps see.
     """
-    return _DepthRead.apply(queries, key_gain, len(sources), *inverse_rms_of_sources, *sources)
+    tensors = (_full(t) for t in (queries, key_gain, *inverse_rms_of_sources, *sources))
+    full_queries, full_gain, *rest = tensors
+    with torch.autocast(queries.device.type, enabled=False):
+        return _DepthRead.apply(full_queries, full_gain, len(sources), *rest)
 
 
 class _DepthRead(Function):
@@ -67,6 +81,12 @@ class _DepthRead(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator's stub drops parameter names)
         ctx: Any, grad_mixes: Tensor, _: Tensor
     ) -> tuple[Tensor | None, ...]:
+        # The backward pass may run under the caller's autocast, whatever the forward pass ran under.
+        with torch.autocast(grad_mixes.device.type, enabled=False):
+            return _DepthRead._gradients(ctx, grad_mixes)
+
+    @staticmethod
+    def _gradients(ctx: Any, grad_mixes: Tensor) -> tuple[Tensor | None, ...]:
         queries, key_gain, scores, weights, *tensors = ctx.saved_tensors
         scales, sources = tensors[: ctx.count], tensors[ctx.count :]
         width = queries.shape[-1]
@@ -88,7 +108,9 @@ class _DepthRead(Function):
             grad_sources.append(grad)
             grad_keyed += scaled.flatten(0, -2).T @ v.flatten(0, -2)
         grad_queries = grad_keyed * key_gain
-        grad_gain = (grad_keyed * queries).sum(0)
+        grad_gain = grad_keyed * queries
+        if key_gain.ndim == 1:
+            grad_gain = grad_gain.sum(0)
         return (grad_queries, grad_gain, None, *([None] * ctx.count), *grad_sources)
 
 
@@ -99,10 +121,10 @@ def depth_read_reference(
     values = [v.double() for v in sources]
     batch, time, _ = values[0].shape
     mixes, weights = [], []
-    for query in queries.double():
+    for query, gain in zip(queries.double(), key_gain.double().expand_as(queries), strict=True):
         for b in range(batch):
             for t in range(time):
-                keys = [v[b, t] / torch.sqrt(torch.mean(v[b, t] ** 2) + eps) * key_gain.double() for v in values]
+                keys = [v[b, t] / torch.sqrt(torch.mean(v[b, t] ** 2) + eps) * gain for v in values]
                 scores = torch.stack([torch.dot(query, key) for key in keys])
                 exponentials = torch.exp(scores - scores.max())
                 p = exponentials / exponentials.sum()

@@ -1,42 +1,129 @@
-"""Removal of the component along a token's own value, per head:  z = y - strength * (y . v) / |v|^2 * v.
+"""Removal of the component along a token's own value, per head:  z = y - s (y . u) u  with u = v / |v|, strength s.
 
-Exclusive Self-Attention (Zhai, arXiv 2603.09078). Gradients with u = v/|v| and upstream g:
-dy = g - s (g.u) u,   dv = -(s/|v|) [(g.u) y + (y.u) g - 2 (y.u)(g.u) u].   Only 1/|v| can blow up.
+Exclusive Self-Attention (Zhai, arXiv 2603.09078). Gradients for upstream g, written out below:
+
+    dy = g - s (g.u) u      dv = -(s/|v|) [(g.u) y + (y.u) g - 2 (y.u)(g.u) u]      ds = -(y.u)(g.u)
+
+Only the direction of v matters forwards, so v is divided by its largest element before anything is squared: no size
+of v that its dtype holds overflows or fades. Backwards 1/|v| can blow up: |dv| <= s |g| |y| / |v| (Cauchy-Schwarz on
+the parts of y and g along u and across it). Hence one rule, RELATIVE_EPS, and no eps that removes a part.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from paribus.shapes import Heads, PerHead
+from paribus.shapes import GroupedHeads, GroupValues, PerHead
 
-NORM_FLOOR = 1e-12
-"""Smallest |v| that is divided by; below it the removal fades to nothing (the paper's listing clamps there too)."""
+RELATIVE_EPS = 2.0**-20
+"""A row passes unchanged, forwards and backwards, where max|v| <= RELATIVE_EPS max|y|, and so where v is zero. For all
+other rows |dv| < s |g| sqrt(head_width) / RELATIVE_EPS. A millionth: far below any value that attention aggregates
+(bfloat16 resolves 2^-8), far above what float32 divides safely."""
 
 
-def exclude_self(y: Heads, v: Heads, strength: float) -> Heads:
-    """Attention output y without `strength` of its projection on v. Dot products and subtraction in float32.
+def exclude_self(y: GroupedHeads, v: GroupValues, strength: float | Tensor) -> GroupedHeads:
+    """Attention output y without `strength` of its projection on v, which broadcasts over y's group.
 
-    y, v: [batch time head head_width]; the result has y's dtype. A row whose v is zero passes unchanged.
+    `strength` is one number, or a tensor [kv_head group 1] (or what broadcasts like it) that receives a gradient.
+    Dot products and subtraction are float32 (float64 stays float64); the result has y's dtype.
     """
-    y_full, v_full = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (y, v))
-    squared_norm = v_full.square().sum(-1, keepdim=True).clamp_min(NORM_FLOOR**2)
-    coefficient = (y_full * v_full).sum(-1, keepdim=True) / squared_norm
-    return torch.addcmul(y_full, coefficient, v_full, value=-strength).to(y.dtype)
+    return _ExcludeSelf.apply(y, v, strength)
 
 
-def exclude_self_reference(y: Tensor, v: Tensor, strength: float) -> Tensor:
-    """The slow float64 twin: one token and head at a time, written from the equation."""
-    z = torch.empty(y.shape, dtype=torch.float64)
+def _full(t: Tensor) -> Tensor:
+    return t.to(torch.promote_types(t.dtype, torch.float32))
+
+
+def _largest(t: Tensor) -> Tensor:
+    return t.abs().amax(-1, keepdim=True)
+
+
+def _passing(y: Tensor, largest_v: Tensor) -> Tensor:
+    """Rows that pass unchanged: [batch time kv_head group 1]."""
+    return largest_v <= RELATIVE_EPS * _largest(y)
+
+
+def _direction(v: Tensor, largest_v: Tensor) -> Tensor:
+    """v with a largest element of 1; zero where v is zero."""
+    return v / largest_v.clamp_min(torch.finfo(v.dtype).tiny)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(-1, keepdim=True)
+
+
+class _ExcludeSelf(Function):
+    """Keeps y and v, which attention's backward holds anyway, and numbers of one a head. With w = v / max|v|,
+    (y.u) u = along * w where along = y.w / w.w, and (g.u) u = across * w where across = g.w / w.w."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
+        y_full, v_full = _full(y), _full(v)
+        largest_v = _largest(v_full)
+        passing = _passing(y_full, largest_v)
+        w = _direction(v_full, largest_v)
+        squared = _dot(w, w)
+        along = (_dot(y_full, w) / squared).masked_fill_(passing, 0.0)
+        z = torch.addcmul(y_full, along * strength, w, value=-1.0)
+        of_strength = [strength] if isinstance(strength, Tensor) else []
+        ctx.strength = strength
+        ctx.save_for_backward(y, v, largest_v, squared, along, passing, *of_strength)
+        return z.to(y.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator's stub drops parameter names)
+        ctx: Any, grad_z: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        y, v, largest_v, squared, along, passing, *of_strength = ctx.saved_tensors
+        strength = of_strength[0] if of_strength else ctx.strength
+        g, w = _full(grad_z), _direction(_full(v), largest_v)
+        across = (_dot(g, w) / squared).masked_fill_(passing, 0.0)
+        removed = across * strength
+        grad_y = torch.addcmul(g, removed, w, value=-1.0)
+        grad_v = grad_strength = None
+        if ctx.needs_input_grad[1]:
+            # An infinite divisor makes a passing row exactly zero. y / |v| is bounded where 1 / |v| is not.
+            scale = largest_v.clamp_min(torch.finfo(w.dtype).tiny).masked_fill(passing, torch.inf)
+            along_scaled = along / scale
+            grad_v = (_full(y) / scale).mul_(-removed)
+            grad_v.addcmul_(g, along_scaled * strength, value=-1.0)
+            grad_v.addcmul_(w, along_scaled * removed, value=2.0)
+            grad_v = grad_v.sum_to_size(v.shape).to(v.dtype)
+        if of_strength and ctx.needs_input_grad[2]:
+            grad_strength = -(along * across * squared).sum_to_size(strength.shape).to(strength.dtype)
+        return grad_y.to(y.dtype), grad_v, grad_strength
+
+
+def own_component(y: GroupedHeads, v: GroupValues) -> tuple[Tensor, GroupValues]:
+    """(y.u, u) by the rule of `exclude_self`, in float32 or wider and differentiable step by step: for maps that are
+    built from XSA's coefficient y.u, [batch time kv_head group 1], which is zero on rows that pass."""
+    y, v = _full(y), _full(v)
+    largest_v = _largest(v.detach())  # u does not depend on this scale, so neither does its gradient
+    w = _direction(v, largest_v)
+    w = torch.where(largest_v > 0, w, torch.ones_like(w))  # any direction: its component is zeroed
+    u = w / torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+    return _dot(y, u).masked_fill(_passing(y.detach(), largest_v), 0.0), u
+
+
+def exclude_self_reference(y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
+    """The slow float64 twin: one token and head at a time, written from the equation; differentiable by autograd."""
+    strengths = torch.as_tensor(strength, dtype=torch.float64).expand(*y.shape[:-1], 1)
+    rows, v = [], v.expand_as(y)
     for index in torch.cartesian_prod(*(torch.arange(size) for size in y.shape[:-1])).tolist():
         y_row, v_row = y[tuple(index)].double(), v[tuple(index)].double()
-        norm = v_row.norm()
-        unit = v_row / norm if norm > NORM_FLOOR else torch.zeros_like(v_row)
-        z[tuple(index)] = y_row - strength * torch.dot(y_row, unit) * unit
-    return z
+        if v_row.abs().max() > RELATIVE_EPS * y_row.abs().max():
+            unit = v_row / v_row.norm()
+            y_row = y_row - strengths[tuple(index)] * torch.dot(y_row, unit) * unit
+        rows.append(y_row)
+    return torch.stack(rows).reshape(y.shape)
 
 
-def cosine(a: Heads, b: Heads) -> PerHead:
-    """cos(a, b) per token and head in float64: [batch time head]. Zero where either vector is zero."""
+def cosine(a: GroupedHeads, b: GroupedHeads | GroupValues) -> PerHead:
+    """cos(a, b) per token and head in float64: [batch time kv_head group]. Zero where either vector is zero."""
     a, b = a.double(), b.double()
     norms = a.norm(dim=-1) * b.norm(dim=-1)
     return torch.where(norms > 0, (a * b).sum(-1) / norms.clamp_min(torch.finfo(torch.float64).tiny), 0.0)

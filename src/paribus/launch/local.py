@@ -19,15 +19,27 @@ from paribus.experiment.spec import Execution, Experiment
 
 MALLOC_TUNABLES = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=17179869184"
 """Keep large buffers in the heap between steps instead of returning them to the system (measured; see decisions)."""
+CUBLAS_WORKSPACE = ":4096:8"
+"""Fixed workspaces, without which matrix products on a GPU are not deterministic; read when CUDA starts."""
 
 
 def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def number_of_workers(execution: Execution, missing_cells: int) -> int:
-    """As many as the file says, or one for each `threads` cores; never more than cells."""
-    return min(missing_cells, execution.workers or max(1, available_cores() // execution.threads))
+def number_of_workers(execution: Execution, missing_cells: int, gpus: int = 0) -> int:
+    """As many as the file says, or one for each GPU, or without any one for each `threads` cores; never more than
+    cells."""
+    return min(missing_cells, execution.workers or gpus or max(1, available_cores() // execution.threads))
+
+
+def available_gpus(execution: Execution) -> int:
+    """CUDA devices that cells of this experiment are trained on here; 0 where they are trained on the CPU."""
+    import torch
+
+    from paribus.experiment.plan import device_of
+
+    return torch.cuda.device_count() if device_of(execution) == "cuda" else 0
 
 
 def run_workers(
@@ -47,11 +59,15 @@ def run_workers(
     workers: dict[Connection, BaseProcess] = {}
     errors: list[ParibusError] = []
     with _two_step_interrupt(workers) as stopped:
-        with _environment("GLIBC_TUNABLES", MALLOC_TUNABLES), _interrupts_masked():
-            for _ in range(count):
+        with (
+            _environment("GLIBC_TUNABLES", MALLOC_TUNABLES),
+            _environment("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE),
+            _interrupts_masked(),
+        ):
+            for index in range(count):
                 # A link of its own for each: no lock that a killed worker could take along.
                 link, far_end = context.Pipe()
-                workers[link] = context.Process(target=_work, args=(*arguments, far_end))
+                workers[link] = context.Process(target=_work, args=(*arguments, index, far_end))
                 workers[link].start()
                 far_end.close()
         if stopped():  # while they started
@@ -143,8 +159,12 @@ def _two_step_interrupt(workers: Mapping[Connection, BaseProcess]) -> Iterator[C
             signal.signal(number, handler)
 
 
-def _work(experiment_json: str, experiment_folder: Path, runs: Path, link: Connection) -> None:
-    from paribus.study import open_study, train_missing
+def _work(experiment_json: str, experiment_folder: Path, runs: Path, index: int, link: Connection) -> None:
+    """Worker number `index`: on a machine with several GPUs it takes the next one."""
+    import torch
+
+    from paribus.study import open_study
+    from paribus.training import train_missing
 
     def emit(event: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the parent is gone; `should_stop` says so at the next update
@@ -154,7 +174,11 @@ def _work(experiment_json: str, experiment_folder: Path, runs: Path, link: Conne
         return link.poll()  # a request to stop, or the end of the link: the parent is gone
 
     try:
-        study = open_study(Experiment.model_validate_json(experiment_json), experiment_folder, runs)
+        experiment = Experiment.model_validate_json(experiment_json)
+        gpus = available_gpus(experiment.execution)
+        if gpus:
+            torch.cuda.set_device(index % gpus)
+        study = open_study(experiment, experiment_folder, runs)
         train_missing(study, emit, should_stop)
     except ParibusError as error:
         emit({"kind": "error", "error": error})

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.mechanisms.contract import Diagnostic, Law, MechanismConfig, Seam
+from paribus.mechanisms.contract import Diagnostic, Intervention, Law, MechanismConfig, Seam
 from paribus.refusal import refusal
 
 IDENTITY = {Seam.ROUTING: "serial", Seam.OUTPUT_MAP: "standard", Seam.VALUE_MAP: "own", Seam.MASK: "causal"}
@@ -74,8 +74,18 @@ def module_of(config: MechanismConfig) -> ModuleType:
     return importlib.import_module(type(config).__module__)
 
 
+def lineage_of(config: MechanismConfig) -> tuple[ModuleType, ...]:
+    """Its module, then those of the mechanisms that it extends: what they read of a model, it has too."""
+    names = [c.__module__ for c in type(config).__mro__ if issubclass(c, MechanismConfig) and "name" in vars(c)]
+    return tuple(importlib.import_module(name) for name in dict.fromkeys(names))
+
+
 def laws_of(module: ModuleType) -> tuple[Law, ...]:
     return tuple(getattr(module, "LAWS", ()))
+
+
+def interventions_of(module: ModuleType) -> tuple[Intervention, ...]:
+    return tuple(getattr(module, "INTERVENTIONS", ()))
 
 
 def diagnostics_of(module: ModuleType) -> tuple[Diagnostic, ...]:

@@ -8,12 +8,14 @@ A backbone calls four seams. Each has an identity in `standard.py` that costs no
     DepthRouting   what a sublayer reads, and where its result goes
 
 A mechanism file holds: pure functions, a frozen `MechanismConfig`, thin modules whose parameters declare their role,
-`DIAGNOSTICS`, and `LAWS`. The folder (plus the entry points of group "paribus.mechanisms") is the registry.
+`DIAGNOSTICS`, `INTERVENTIONS` and `LAWS`. The folder (plus the entry points of group "paribus.mechanisms") is the
+registry. A module that changes during a run has a method `at_step(step, steps)`; see `Scheduled`.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -21,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from paribus.shapes import AllowedPairs, Documents, Heads, Stream, Tokens
+from paribus.shapes import AllowedPairs, Documents, GroupedHeads, GroupValues, Heads, Stream, Tokens
 
 
 class Site(StrEnum):
@@ -52,10 +54,21 @@ class Geometry:
     context_length: int
     norm_eps: float
     """added to the mean square inside every RMS normalisation of the stream and of depth keys"""
+    kv_heads: int
+    """key-value heads; heads / kv_heads query heads share one"""
+    vocabulary_size: int
+    """token ids, for tables that hold something for each of them"""
+    value_embedding_layers: frozenset[int] = frozenset()
+    """layers whose attention aggregates more than the projected value (an embedding of the token is added)"""
 
     @property
     def sublayers(self) -> int:
         return 2 * self.layers
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key-value head."""
+        return self.heads // self.kv_heads
 
 
 @runtime_checkable
@@ -66,7 +79,10 @@ class Tap(Protocol):
 
 
 class Reads(NamedTuple):
-    """Inputs of the query, key and value projections: one tensor thrice when they share it."""
+    """Inputs of the query, key and value projections: one tensor thrice when they share it.
+
+    At the MLP the gate projection reads `q` and the up projection reads `v`; the output read has one tensor.
+    """
 
     q: Stream
     k: Stream
@@ -78,7 +94,7 @@ class Reads(NamedTuple):
 
     @property
     def only(self) -> Stream:
-        """The one input of a sublayer that has a single role (MLP, output)."""
+        """The one input of a sublayer that has a single role."""
         assert self.q is self.k is self.v, "this site reads one tensor"
         return self.q
 
@@ -98,10 +114,23 @@ class DepthRouting(Protocol):
         ...
 
 
-class OutputMap(Protocol):
-    """(y, v) -> z, all [batch time head head_width]; v is the aggregated value of the query head's own group."""
+class Values(NamedTuple):
+    """The values of each query head's own group, by view: the axis `group` has size 1 and broadcasts against y."""
 
-    def __call__(self, y: Heads, v: Heads, /) -> Heads: ...
+    aggregated: GroupValues
+    """what attention mixes"""
+    projected: GroupValues
+    """the plain value projection, before a ValueMap changed it (the same tensor where none does)"""
+
+
+class OutputMap(Protocol):
+    """(y, values, document index of each token) -> z, shaped like y: [batch time kv_head group head_width].
+
+    Query heads are laid out by the key-value head that they share, so that `y * values.aggregated` is right under
+    grouped queries and without. A map that looks at other positions must stay within the token's document and its past.
+    """
+
+    def __call__(self, y: GroupedHeads, values: Values, document: Documents, /) -> GroupedHeads: ...
 
 
 class ValueMap(Protocol):
@@ -114,6 +143,29 @@ class AttentionMask(Protocol):
     """(document index of each token) -> pairs (query, key) that may attend, or None for plain causal attention."""
 
     def __call__(self, document: Documents, /) -> AllowedPairs | None: ...
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A module that changes during a run. It may write its own parameters; everything follows from the arguments."""
+
+    def at_step(self, step: int, steps: int) -> None:
+        """Called before update `step` (from 0) of `steps`, and once more with the same step after a restart."""
+        ...
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Two arms that must stay equal while both are trained. Tables as in an experiment file, by seam."""
+
+    claim: str
+    arm: Mapping[str, Mapping[str, Any]]
+    twin: Mapping[str, Mapping[str, Any]]
+    perturbed: Mapping[str, Mapping[str, Any]]
+    """an arm that must differ from `twin` within the same steps: the proof that the comparison can fail"""
+    perturbation: str
+    why: str
+    """why the two are equal bit for bit in every tensor that both have"""
 
 
 class MechanismConfig(BaseModel, ABC):
@@ -142,9 +194,27 @@ class MechanismConfig(BaseModel, ABC):
         return None
 
     def dead_parameters(self, geometry: Geometry) -> tuple[str, ...]:
-        """Parameters (names inside the seam) whose gradient is zero by construction."""
+        """Trained parameters (names inside the seam) whose gradient is zero by construction."""
         del geometry
         return ()
+
+    def value_embedding_layers(self, geometry: Geometry) -> frozenset[int]:
+        """Layers in which this ValueMap adds something to the projected value; see `Geometry`."""
+        del geometry
+        return frozenset()
+
+    def equivalences(self) -> tuple[Equivalence, ...]:
+        """Arms that must train exactly like an arm of this configuration or of its close relatives."""
+        return ()
+
+    def donor(self) -> str | None:
+        """Name of an arm of the same study whose trained tensors this one starts from (`adopt`); None for none."""
+        return None
+
+    def adopt(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        """Write FIXED parameters of this mechanism's `module` from the donor's final tensors of the same seam, by their
+        names inside it."""
+        raise NotImplementedError(f"{self.name} declares a donor but does not say what it takes from it")
 
     def flops_per_token(self, geometry: Geometry) -> float:
         """Closed-form forward FLOPs per token that the mechanism adds."""
@@ -168,6 +238,10 @@ class Bench(Protocol):
     def disturb(self, model: Any, pattern: str, std: float = 0.1) -> None:
         """Add named noise of `std` to every parameter that the standard arm lacks and whose qualified name contains
         `pattern` (at least one)."""
+        ...
+
+    def wrap_output_maps(self, model: Any, wrapper: Callable[[nn.Module], nn.Module]) -> None:
+        """Put `wrapper(output map)` in the place of the output map of every layer."""
         ...
 
     def logits(self, model: Any, *, tap: Tap | None = None) -> Tensor:
@@ -203,7 +277,11 @@ class Law:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A number read by taps at one site, on every arm of the study that has the site."""
+    """A number read by taps at one site, on every arm of the study that has the site.
+
+    What the report goes by: the unit; a name that starts with `js_` is a divergence of routes in nats; groups
+    `head:<n>`, `kv head:<n>` and `<role> source:<k>` are parts; a group that ends in ", in bits" repeats another.
+    """
 
     name: str
     title: str
@@ -212,9 +290,30 @@ class Diagnostic:
     unit: str
     sites: tuple[str, ...]
     """the tap sites it needs, all at one layer"""
-    observe: Callable[[Mapping[str, Tensor], Tensor], Mapping[str, float]]
-    """({"site/name": tensor tapped at one layer}, [batch time] weight of each position) -> {group: weighted mean}"""
+    observe: Callable[[Mapping[str, Tensor], Tensor], Mapping[str, Tensor]]
+    """({"site/name": tensor tapped at one layer}, [batch time] weight of each position, 0 for padding and a row's first
+    position) -> {group: [batch time] value at each position}. Averaging is the caller's: over positions by weight, by
+    position bucket and by document. A group is left out where the diagnostic says nothing about a layer."""
     derive: Callable[[Mapping[str, float]], Mapping[str, float]] = dict
-    """what to make of the means over all positions; for quantities that are not linear in positions"""
+    """what to make of the means of all groups; for quantities that are not linear in positions (ratios, divergences)"""
+    by_bucket: bool = False
+    """also averaged by bucket of position in the row"""
     correctness_only: bool = False
     """True for a tautology of the mechanism: a check, never evidence"""
+
+
+ROUTE = "weights of "
+"""a tensor tapped under this name + a role is that role's depth route: [batch time source], summing to 1"""
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """A change of a trained model at evaluation; measured as the change in NLL that it makes, by document."""
+
+    name: str
+    title: str
+    sentence: str
+    """what a rise or fall is evidence of"""
+    variants: Callable[[nn.Module], Mapping[str, Callable[[], AbstractContextManager[None]]]]
+    """trained model -> {label: context in which the model is changed}; empty where it does not apply. The model is
+    exactly what it was after the context."""

@@ -4,34 +4,91 @@
 
 What stays: the parent's sources, blocks, norms, MLP reads, output read and write-back (Block Attention Residuals).
 What it adds: one vector of the stream's width per layer. What it recovers: equal queries are the parent exactly, and
-the parent's query gradient is the sum of the two. Both queries start at zero and share the read's key gain.
+the parent's query gradient is the sum of the two. Queries start at zero and share the read's key gain; the first
+attention read has one source, so its queries are dead by construction.
 Free choices the paper leaves open: optimiser and learning rate of the queries, number of blocks, whose gains.
+
+The paper's controls are `tied`, `average` and `frozen_v`. Ours: other `routes` (is it the value that matters, or any
+second read?), `frozen_qk` (with `frozen_v` the 2x2 of {query-key, value} x {routed, serial}; a uniform mix is the
+serial stream up to the norm, and where both are frozen the MLP and output reads still route), `frozen_v_from` (a fixed
+route that another arm learned) and `untie_at` (is the early or the late part of the run where the second route pays?).
 """
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from itertools import combinations
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from paribus.mechanisms.attention_residuals import (
-    BlockAttentionResiduals,
-    BlockResiduals,
-    depth_read_flops,
-    derive_js,
-    observe_js,
-)
-from paribus.mechanisms.contract import Bench, Diagnostic, Geometry, Law, Reads, Site, largest
+from paribus.errors import ExperimentFileError
+from paribus.mechanisms.attention_residuals import BlockAttentionResiduals, BlockResiduals
+from paribus.mechanisms.block_layout import BlockLayout
+from paribus.mechanisms.contract import Equivalence, Geometry, Site
+from paribus.mechanisms.depth_diagnostics import js_of_roles
+from paribus.mechanisms.depth_interventions import ROUTES_EXCHANGED
+from paribus.mechanisms.depth_reads import DepthQuery, DepthRead, Memory, ReadPlan, depth_read_flops
+from paribus.mechanisms.role_decoupled_laws import ROLE_DECOUPLED_LAWS
+from paribus.roles import ZEROS, Role
 from paribus.shapes import Stream
 
+PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
+TOGETHER = ({"frozen_v", "frozen_qk"}, {"frozen_v_from", "frozen_qk"})
+"""the controls that may be combined"""
 
-class RoleDecoupledResiduals(BlockResiduals):
-    """The parent with a second query at each attention read; both mixes come from one pass over the sources."""
 
-    attention_roles = ("query", "value_query")
+def queries_of(routes: str) -> tuple[tuple[DepthQuery, ...], tuple[int, int, int]]:
+    """The pseudo-queries of routes such as "qk|v", that of the query projection first under the parent's name, and
+    which of them q, k and v read with. The others are called after what they feed: `value_query`, `key_value_query`."""
+    groups = sorted(routes.split("|"), key=lambda group: "q" not in group)
+    words = [[PROJECTIONS[projection] for projection in group] for group in groups]
+    names = ["query", *("_".join([*of_group, "query"]) for of_group in words[1:])]
+    queries = tuple(DepthQuery(name, "-".join(of_group)) for name, of_group in zip(names, words, strict=True))
+    q, k, v = (next(i for i, group in enumerate(groups) if projection in group) for projection in "qkv")
+    return queries, (q, k, v)
 
-    def assign(self, mixes: tuple[Stream, ...]) -> Reads:
-        return Reads.shared(mixes[0]) if len(mixes) == 1 else Reads(q=mixes[0], k=mixes[0], v=mixes[1])
+
+def untie_step(fraction: float, steps: int) -> int:
+    """The first update with routes of their own: ceil(fraction * steps), at most the last update."""
+    # 0.07 * 100 is 7.000000000000001.
+    return min(math.ceil(round(fraction * steps, 9)), steps - 1)
+
+
+class UntyingResiduals(BlockResiduals):
+    """Tied until a fraction of the run. `untied` is 1 from then on, so that a saved model says how it reads."""
+
+    def __init__(
+        self, geometry: Geometry, layout: BlockLayout, attention: ReadPlan, mlp: ReadPlan, fraction: float
+    ) -> None:
+        super().__init__(geometry, layout, attention, mlp)
+        self.fraction, self.announced = fraction, False
+        self.declare("untied", (), Role.FIXED, ZEROS)
+        self._tie(True)
+
+    def at_step(self, step: int, steps: int) -> None:
+        """Untie if it is time: the other queries then start where the first one is."""
+        untied, flag = step >= untie_step(self.fraction, steps), self.get_parameter("untied")
+        with torch.no_grad():
+            if untied and not float(flag):
+                for read in self.attention:
+                    assert isinstance(read, DepthRead)
+                    for query in read.plan.queries[1:]:
+                        read.get_parameter(query.name).copy_(read.get_parameter("query"))
+            flag.fill_(float(untied))
+        self.announced = True
+        self._tie(not untied)
+
+    def open(self, x0: Stream) -> Memory:
+        if not self.announced:  # a model that was loaded, not trained, here
+            self._tie(not float(self.get_parameter("untied")))
+        return super().open(x0)
+
+    def _tie(self, tied: bool) -> None:
+        for read in self.attention:
+            assert isinstance(read, DepthRead)
+            read.tied = tied
 
 
 class RoleDecoupledAttentionResiduals(BlockAttentionResiduals):
@@ -39,110 +96,112 @@ class RoleDecoupledAttentionResiduals(BlockAttentionResiduals):
 
     name = "role-decoupled"
 
+    routes: Literal["qk|v", "q|kv", "k|qv", "q|k|v"] = "qk|v"
+    """which of the query, key and value projections share a depth query; the bar separates queries"""
     tied: bool = False
-    """True: one query for both roles, which is the parent by the parent's own code path (a control)"""
+    """True: one query for all roles, which is the parent by the parent's own code path (a control)"""
+    average: bool = False
+    """True: the mean of the mixes of all routes feeds query, key and value alike (a control: more reads, one input)"""
+    frozen_v: bool = False
+    """True: the value's query stays zero, the uniform mix, which is the serial stream up to the norm; routes "qk|v" """
+    frozen_qk: bool = False
+    """True: the query-key query stays zero and only the value is routed; with frozen_v neither is; routes "qk|v" """
+    frozen_v_from: Annotated[str, Field(min_length=1)] | None = None
+    """name of an arm of this study: the value keeps that arm's learned attention route, query and key gain; "qk|v" """
+    untie_at: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """fraction of the run, above 0 and below 1, until which all roles share the first query"""
+
+    @model_validator(mode="after")
+    def _controls_agree(self) -> "RoleDecoupledAttentionResiduals":
+        given = [
+            name
+            for name in ("tied", "average", "frozen_v", "frozen_qk", "frozen_v_from", "untie_at")
+            if self._has(name)
+        ]
+        for first, second in combinations(given, 2):
+            if {first, second} not in TOGETHER:
+                raise ValueError(
+                    f"'{first}' contradicts '{second}'; valid: one of tied, average, frozen_v, frozen_qk, "
+                    "frozen_v_from and untie_at, or frozen_qk with frozen_v or with frozen_v_from"
+                )
+        for name in given:
+            if self.routes != "qk|v" and name not in ("average", "untie_at"):
+                raise ValueError(
+                    f"'{name}' contradicts routes = '{self.routes}'; "
+                    "valid with other routes than 'qk|v': average, untie_at"
+                )
+        return self
+
+    def _has(self, control: str) -> bool:
+        return getattr(self, control) not in (False, None)
+
+    def attention_plan(self) -> ReadPlan:
+        if self.tied:
+            return super().attention_plan()
+        queries, inputs = queries_of(self.routes)
+        if self.frozen_v or self.frozen_qk or self.frozen_v_from is not None:
+            copied = self.frozen_v_from is not None
+            [first, value] = queries
+            queries = (
+                DepthQuery(first.name, first.feeds, fixed=self.frozen_qk),
+                DepthQuery(value.name, value.feeds, fixed=self.frozen_v or copied, own_gain=copied),
+            )
+        return ReadPlan(queries, inputs, average=self.average)
 
     def build(self, geometry: Geometry, layer: int) -> nn.Module:
-        return super().build(geometry, layer) if self.tied else RoleDecoupledResiduals(geometry, self.blocks)
-
-    def dead_parameters(self, geometry: Geometry) -> tuple[str, ...]:
-        parents = super().dead_parameters(geometry)
-        return parents if self.tied else (*parents, "attention.0.value_query")
+        if self.untie_at is None:
+            return super().build(geometry, layer)
+        plans = self.attention_plan(), self.mlp_plan()
+        return UntyingResiduals(geometry, self.layout(geometry), *plans, fraction=self.untie_at)
 
     def flops_per_token(self, geometry: Geometry) -> float:
-        return depth_read_flops(geometry, self.blocks, attention_queries=1 if self.tied else 2)
+        untied = super().flops_per_token(geometry)
+        if self.untie_at is None:
+            return untied
+        tied = depth_read_flops(geometry, self.layout(geometry), ReadPlan(), self.mlp_plan())
+        return self.untie_at * tied + (1 - self.untie_at) * untied  # the mean over the run
+
+    def donor(self) -> str | None:
+        return self.frozen_v_from
+
+    def adopt(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        assert isinstance(module, BlockResiduals)
+        with torch.no_grad():
+            for layer, read in enumerate(module.attention):
+                assert isinstance(read, DepthRead)
+                query, gain = donated_route(tensors, layer, str(self.frozen_v_from))
+                read.get_parameter("value_query").copy_(query)
+                read.get_parameter("value_key_gain").copy_(gain)
+
+    def equivalences(self) -> tuple[Equivalence, ...]:
+        blocks = self.block_fields()
+        return (
+            Equivalence(
+                claim="tied trains like Block Attention Residuals",
+                arm={"routing": {"name": self.name, **blocks, "tied": True}},
+                twin={"routing": {"name": BlockAttentionResiduals.name, **blocks}},
+                perturbed={"routing": {"name": self.name, **blocks}},
+                perturbation="a query of its own for the value",
+                why="a tied arm runs the parent's code path on the parent's parameters",
+            ),
+        )
 
 
-SITE = f"{Site.ATTENTION} depth read"
+def donated_route(tensors: Mapping[str, Tensor], layer: int, donor: str) -> tuple[Tensor, Tensor]:
+    """(query, key gain) with which the donor's value projection reads: the only route where it has one."""
+    for query in ("value_query", "key_value_query", "query"):
+        for gain in (query.replace("query", "key_gain"), "key_gain"):
+            found = (tensors.get(f"attention.{layer}.{query}"), tensors.get(f"attention.{layer}.{gain}"))
+            if found[0] is not None and found[1] is not None:
+                return found[0], found[1]
+    raise ExperimentFileError(
+        f"frozen_v_from = '{donor}': that arm has no attention route at layer {layer}",
+        expected=f"a trained depth query and its key gain, attention.{layer}.query and attention.{layer}.key_gain",
+        received=", ".join(sorted(tensors)[:4]) or "a routing without parameters",
+        remedy="name an arm whose routing reads depth at every attention",
+    )
 
 
-def _js_of_roles(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, float]:
-    if f"{SITE}/weights of value_query" not in tapped:
-        return {}
-    return observe_js(tapped[f"{SITE}/weights of query"], tapped[f"{SITE}/weights of value_query"], weight)
-
-
-DIAGNOSTICS = (
-    Diagnostic(
-        name="js_qk_v",
-        title="Divergence between the query-key route and the value route",
-        sentence="Jensen-Shannon divergence in nats (at most ln 2 = 0.693) between the two depth distributions of one "
-        "attention read. Reads with a single source are left out.",
-        unit="nats",
-        sites=(SITE,),
-        observe=_js_of_roles,
-        derive=derive_js,
-    ),
-)
-
-
-def _rd(*, tied: bool) -> dict[str, dict[str, Any]]:
-    return {"routing": {"name": "role-decoupled", "blocks": 3, "tied": tied}}
-
-
-PARENT = {"routing": {"name": "block-attnres", "blocks": 3}}
-
-
-def _tied_is_parent(bench: Bench, perturbed: bool) -> float:
-    models = [bench.model(_rd(tied=True)), bench.model(PARENT)]
-    for model in models:
-        bench.disturb(model, "query")
-    if perturbed:
-        bench.disturb(models[0], "attention.2.query", std=1e-3)
-    a, b = (bench.loss_and_gradients(model) for model in models)
-    return largest(float((a[name] - b[name]).abs().max()) for name in b)
-
-
-def _with_equal_queries(bench: Bench, *, perturbed: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    child, parent = bench.model(_rd(tied=False), double=True), bench.model(PARENT, double=True)
-    bench.disturb(parent, "query")
-    with torch.no_grad():
-        for name, parameter in parent.named_parameters():
-            child.get_parameter(name).copy_(parameter)
-        for name, parameter in child.named_parameters():
-            if name.endswith("value_query"):
-                parameter.copy_(parent.get_parameter(name.replace("value_query", "query")))
-    if perturbed:
-        bench.disturb(child, "value_query", std=1e-2)
-    return bench.loss_and_gradients(child), bench.loss_and_gradients(parent)
-
-
-def _equal_queries_are_parent(bench: Bench, perturbed: bool) -> float:
-    child, parent = _with_equal_queries(bench, perturbed=perturbed)
-    shared = [name for name in parent if not name.startswith("routing.attention")]
-    return largest(float((child[n] - parent[n]).abs().max() / (1e-12 + parent[n].abs().max())) for n in shared)
-
-
-def _query_gradient_is_the_sum(bench: Bench, perturbed: bool) -> float:
-    child, parent = _with_equal_queries(bench, perturbed=perturbed)
-    worst = 0.0
-    for name, gradient in parent.items():
-        if name.startswith("routing.attention") and name.endswith(".query"):
-            total = child[name] + child[name.replace(".query", ".value_query")]
-            worst = largest((worst, float((total - gradient).abs().max() / (1e-12 + gradient.abs().max()))))
-    return worst
-
-
-LAWS = (
-    Law(
-        claim="tied is Block AttnRes: loss and every gradient, bit for bit",
-        measure=_tied_is_parent,
-        perturbation="noise of 0.001 on one tied query",
-        bound=0.0,
-        why="a tied arm runs the parent's code path",
-    ),
-    Law(
-        claim="two equal queries are Block AttnRes: loss and gradients, computed as two mixes (float64)",
-        measure=_equal_queries_are_parent,
-        perturbation="noise of 0.01 on the value queries",
-        bound=1e-12,
-        why="the two mixes' gradients are added in another order; float64 rounding of 1e-16 through 8 sublayers",
-    ),
-    Law(
-        claim="the parent's query gradient is the sum of the child's two (float64)",
-        measure=_query_gradient_is_the_sum,
-        perturbation="noise of 0.01 on the value queries",
-        bound=1e-12,
-        why="float64 rounding, as above",
-    ),
-)
+DIAGNOSTICS = (js_of_roles(Site.ATTENTION),)
+INTERVENTIONS = (ROUTES_EXCHANGED,)
+LAWS = ROLE_DECOUPLED_LAWS

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from paribus.mechanisms.contract import Geometry, MechanismConfig, Reads, Seam, Site, Tap
-from paribus.shapes import AllowedPairs, Documents, Heads, Stream, Tokens
+from paribus.mechanisms.contract import Geometry, MechanismConfig, Reads, Seam, Site, Tap, Values
+from paribus.shapes import AllowedPairs, Documents, GroupedHeads, Heads, Stream, Tokens
 
 
 class SerialResidual(nn.Module):
@@ -46,8 +46,8 @@ class SerialResidual(nn.Module):
 class UnchangedOutput(nn.Module):
     """z = y."""
 
-    def forward(self, y: Heads, v: Heads) -> Heads:
-        del v
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del values, document
         return y
 
 

@@ -18,11 +18,12 @@ def forward_flops_per_token(config: ModelConfig, mechanisms: dict[Seam, Mechanis
     """FLOPs of one forward pass per token: 2 per multiply-add of every matrix, causal attention at its mean length,
     the tied head, and what each mechanism declares. Norms and element-wise work of the backbone are left out."""
     inner = config.heads * config.head_width
-    matrices = 4 * config.width * inner + 3 * config.width * config.mlp_width
+    projected = 2 * inner + 2 * config.kv_heads * config.head_width  # query and output, key and value
+    matrices = config.width * projected + 3 * config.width * config.mlp_width
     attended = (config.context_length + 1) / 2
     attention = 2 * 2 * inner * attended
     head = 2 * config.width * config.vocabulary_size
-    geometry = geometry_of(config)
+    geometry = geometry_of(config, mechanisms)
     extra = sum(mechanism.flops_per_token(geometry) for mechanism in mechanisms.values())
     return config.layers * (2 * matrices + attention) + head + extra
 

@@ -20,6 +20,8 @@ class ModelConfig(BaseModel):
     """features of the stream"""
     head_width: Annotated[int, Field(ge=2, multiple_of=2)]
     """features of one head; width / head_width heads"""
+    query_heads_per_kv_head: Annotated[int, Field(ge=1)] = 1
+    """query heads that share one key-value head, 1 to all of them (grouped queries, Ainslie et al. 2305.13245)"""
     mlp_width: Annotated[int, Field(ge=1)]
     """hidden features of the SwiGLU"""
     vocabulary_size: Annotated[int, Field(ge=2)]
@@ -39,8 +41,16 @@ class ModelConfig(BaseModel):
     def _heads_divide_width(self) -> "ModelConfig":
         if self.width % self.head_width:
             raise ValueError(f"width {self.width} is not a multiple of head_width {self.head_width}")
+        if self.heads % self.query_heads_per_kv_head:
+            raise ValueError(
+                f"{self.heads} heads do not form groups of query_heads_per_kv_head = {self.query_heads_per_kv_head}"
+            )
         return self
 
     @property
     def heads(self) -> int:
         return self.width // self.head_width
+
+    @property
+    def kv_heads(self) -> int:
+        return self.heads // self.query_heads_per_kv_head

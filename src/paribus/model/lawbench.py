@@ -3,35 +3,43 @@
 Output projections are non-zero from the start, so that a law about a mechanism is a law about a model that it moves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus.errors import GateError
 from paribus.mechanisms import resolve
-from paribus.mechanisms.contract import Seam, Tap
+from paribus.mechanisms.contract import Law, Seam, Tap
 from paribus.model.build import abstract_model, build_model
 from paribus.model.config import ModelConfig
 from paribus.model.prenorm import Prenorm
 from paribus.seeds import generator, unit_noise
 
 BATCH, TIME, VOCABULARY = 2, 12, 31
+KV_HEADS, HEAD_WIDTH = 2, 8
 
 
 class LawBench:
-    """See `paribus.mechanisms.contract.Bench`. Four layers, so that three blocks leave a remainder."""
+    """See `paribus.mechanisms.contract.Bench`. Four layers, so that three blocks leave a remainder.
 
-    def __init__(self, backbone: str = "prenorm", layers: int = 4) -> None:
+    Two key-value heads, each of them shared by `query_heads_per_kv_head` query heads.
+    """
+
+    def __init__(self, backbone: str = "prenorm", layers: int = 4, query_heads_per_kv_head: int = 1) -> None:
+        width = HEAD_WIDTH * KV_HEADS * query_heads_per_kv_head
         self.config = ModelConfig.model_validate(
             {
                 "backbone": backbone,
                 "layers": layers,
-                "width": 16,
-                "head_width": 8,
-                "mlp_width": 24,
+                "width": width,
+                "head_width": HEAD_WIDTH,
+                "query_heads_per_kv_head": query_heads_per_kv_head,
+                "mlp_width": 3 * width // 2,
                 "vocabulary_size": VOCABULARY,
                 "context_length": TIME,
             }
@@ -49,10 +57,13 @@ class LawBench:
         mechanisms = {seam: resolve(seam, dict(arm[seam]) if seam in arm else None, str(seam)) for seam in Seam}
         return build_model(config, mechanisms, ("lawbench",), torch.float64 if double else torch.float32)
 
-    def disturb(self, model: Prenorm, pattern: str, std: float = 0.1) -> None:
+    @cached_property
+    def _shared(self) -> frozenset[str]:
         standard = abstract_model(self.config, {seam: resolve(seam, None, str(seam)) for seam in Seam})
-        shared = {name for name, _ in standard.named_parameters()}
-        names = [name for name, _ in model.named_parameters() if pattern in name and name not in shared]
+        return frozenset(name for name, _ in standard.named_parameters())
+
+    def disturb(self, model: Prenorm, pattern: str, std: float = 0.1) -> None:
+        names = [name for name, _ in model.named_parameters() if pattern in name and name not in self._shared]
         if not names:
             raise GateError(
                 f"no parameter of the mechanism is called '{pattern}'", remedy="name one of the mechanism's parameters"
@@ -62,6 +73,12 @@ class LawBench:
                 parameter = model.get_parameter(name)
                 noise = torch.from_numpy(unit_noise(tuple(parameter.shape), "lawbench", "disturb", name))
                 parameter.add_(noise.to(parameter.dtype), alpha=std)
+
+    def wrap_output_maps(self, model: Prenorm, wrapper: Callable[[nn.Module], nn.Module]) -> None:
+        for module in list(model.modules()):
+            inner = getattr(module, Seam.OUTPUT_MAP, None)
+            if isinstance(inner, nn.Module):
+                setattr(module, Seam.OUTPUT_MAP, wrapper(inner))
 
     def logits(self, model: Prenorm, *, tap: Tap | None = None) -> Tensor:
         return model(self.tokens, self.document, tap)
@@ -75,3 +92,24 @@ class LawBench:
             for name, parameter in model.named_parameters()
         }
         return {"loss": loss.detach(), **gradients}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A law, measured as it is and with its perturbation."""
+
+    law: Law
+    found: float
+    found_when_perturbed: float
+
+    @property
+    def can_fail(self) -> bool:
+        return self.found_when_perturbed > self.law.bound
+
+    @property
+    def passed(self) -> bool:
+        return self.found <= self.law.bound and self.can_fail
+
+
+def show(law: Law, bench: LawBench) -> Shown:
+    return Shown(law, law.measure(bench, False), law.measure(bench, True))

@@ -6,7 +6,8 @@ Initial laws: hidden matrices N(0, 1/fan_in), output projections further divided
 GPT-2), embedding N(0, embedding_std^2), gains 1. The stream starts at unit RMS and is float32 throughout.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import cast
 
@@ -25,10 +26,11 @@ from paribus.mechanisms.contract import (
     Site,
     Tap,
     ValueMap,
+    Values,
 )
 from paribus.model.config import ModelConfig
 from paribus.roles import ONES, DeclaredModule, Init, Role
-from paribus.shapes import AllowedPairs, Documents, Heads, Logits, Stream, Tokens
+from paribus.shapes import AllowedPairs, Documents, Heads, KvHeads, Logits, Stream, Tokens
 
 
 @cache
@@ -63,8 +65,8 @@ class Attention(DeclaredModule):
         self.config = config
         self.output_map, self.value_map, self.mask = output_map, value_map, mask
         inner = config.heads * config.head_width
-        for name in ("query", "key", "value"):
-            self.declare(name, (inner, config.width), Role.MATRIX, Init(std=config.width**-0.5))
+        for name, heads in (("query", config.heads), ("key", config.kv_heads), ("value", config.kv_heads)):
+            self.declare(name, (heads * config.head_width, config.width), Role.MATRIX, Init(std=config.width**-0.5))
         self.declare("output", (config.width, inner), Role.MATRIX, Init(std=(inner * 2 * config.layers) ** -0.5))
 
     def project(self, name: str, x: Stream) -> Heads:
@@ -80,19 +82,29 @@ class Attention(DeclaredModule):
             q, k = (functional.rms_norm(t, t.shape[-1:], None, self.config.norm_eps) for t in (q, k))
         cos, sin = rotary_phases(q.shape[1], self.config.head_width, self.config.rotary_base, q.device)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        y = attend(q, k, v, cast(AttentionMask, self.mask)(document))
-        z = cast(OutputMap, self.output_map)(y, v)
+        allowed = cast(AttentionMask, self.mask)(document)
+        # Query heads beside the key-value head that they share: views, whatever the size of a group.
+        y = attend(q, k, v, allowed).unflatten(2, (self.config.kv_heads, -1))
+        values = Values(v.unsqueeze(3), own.unsqueeze(3))
+        z = cast(OutputMap, self.output_map)(y, values, document)
         if tap is not None:
-            tap("attention output", layer, y=y, v=v, z=z)
-        return functional.linear(z.flatten(-2), self.get_parameter("output")), own
+            tap("attention", layer, q=q, k=k, **({} if allowed is None else {"allowed": allowed}))
+            tap("attention output", layer, y=y, v=values.aggregated, z=z)
+        return functional.linear(z.flatten(-3), self.get_parameter("output")), own
 
 
-def attend(q: Heads, k: Heads, v: Heads, allowed: AllowedPairs | None) -> Heads:
-    """softmax(q . k / sqrt(head_width)) v over earlier positions, and over `allowed` pairs only where that is given."""
+def attend(q: Heads, k: KvHeads, v: KvHeads, allowed: AllowedPairs | None) -> Heads:
+    """softmax(q . k / sqrt(head_width)) v over earlier positions, and over `allowed` pairs only where that is given.
+
+    k and v may have fewer heads than q: query head h reads key-value head h // (heads / kv_heads).
+    """
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    grouped = q.shape[1] != k.shape[1]
     if allowed is None:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None]).transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+    else:
+        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None], enable_gqa=grouped)
+    return mixed.transpose(1, 2)
 
 
 class Mlp(DeclaredModule):
@@ -105,8 +117,8 @@ class Mlp(DeclaredModule):
             self.declare(name, (hidden, width), Role.MATRIX, Init(std=width**-0.5))
         self.declare("down", (width, hidden), Role.MATRIX, Init(std=(hidden * 2 * config.layers) ** -0.5))
 
-    def forward(self, x: Stream) -> Stream:
-        gate, up = (functional.linear(x, self.get_parameter(name)) for name in ("gate", "up"))
+    def forward(self, x: Reads) -> Stream:
+        gate, up = functional.linear(x.q, self.get_parameter("gate")), functional.linear(x.v, self.get_parameter("up"))
         return functional.linear(functional.silu(gate) * up, self.get_parameter("down"))
 
 
@@ -118,12 +130,13 @@ class Layer(nn.Module):
         self.mlp_norm = Norm(config.width, config.norm_eps)
         self.mlp = Mlp(config)
 
-    def normed_reads(self, reads: Reads) -> Reads:
-        """The norm of each distinct read, once."""
-        q = self.attention_norm(reads.q)
-        k = q if reads.k is reads.q else self.attention_norm(reads.k)
-        v = q if reads.v is reads.q else self.attention_norm(reads.v)
-        return Reads(q, k, v)
+
+def normed(norm: nn.Module, reads: Reads) -> Reads:
+    """The norm of each distinct read, once."""
+    q = norm(reads.q)
+    k = q if reads.k is reads.q else norm(reads.k)
+    v = q if reads.v is reads.q else k if reads.v is reads.k else norm(reads.v)
+    return Reads(q, k, v)
 
 
 class Prenorm(DeclaredModule):
@@ -132,7 +145,7 @@ class Prenorm(DeclaredModule):
     def __init__(self, config: ModelConfig, mechanisms: dict[Seam, MechanismConfig]) -> None:
         super().__init__()
         self.config = config
-        geometry = geometry_of(config)
+        geometry = geometry_of(config, mechanisms)
         self.declare(
             "embedding", (config.vocabulary_size, config.width), Role.EMBEDDING, Init(std=config.embedding_std)
         )
@@ -150,21 +163,25 @@ class Prenorm(DeclaredModule):
         memory = routing.open(functional.rms_norm(x0, x0.shape[-1:], None, self.config.norm_eps))
         first_value = None
         for index, layer in enumerate(cast(Sequence[Layer], self.layers)):
-            reads = layer.normed_reads(routing.read(memory, index, Site.ATTENTION, tap))
+            reads = normed(layer.attention_norm, routing.read(memory, index, Site.ATTENTION, tap))
             delta, own_value = layer.attention(reads, first_value, tokens, document, index, tap)
             first_value = own_value if first_value is None else first_value
             memory = routing.write(memory, delta, index, Site.ATTENTION)
-            delta = layer.mlp(layer.mlp_norm(routing.read(memory, index, Site.MLP, tap).only))
+            delta = layer.mlp(normed(layer.mlp_norm, routing.read(memory, index, Site.MLP, tap)))
             memory = routing.write(memory, delta, index, Site.MLP)
         return functional.linear(self.output_norm(routing.close(memory, tap)), embedding)
 
 
-def geometry_of(config: ModelConfig) -> Geometry:
-    return Geometry(
+def geometry_of(config: ModelConfig, mechanisms: Mapping[Seam, MechanismConfig]) -> Geometry:
+    """What mechanisms may know: the backbone, and which layers a ValueMap gives more than the projected value."""
+    bare = Geometry(
         layers=config.layers,
         width=config.width,
         heads=config.heads,
         head_width=config.head_width,
         context_length=config.context_length,
         norm_eps=config.norm_eps,
+        kv_heads=config.kv_heads,
+        vocabulary_size=config.vocabulary_size,
     )
+    return replace(bare, value_embedding_layers=mechanisms[Seam.VALUE_MAP].value_embedding_layers(bare))

@@ -28,6 +28,8 @@ class OptimiserConfig(BaseModel):
     depth_read_learning_rate: Rate = 0.005
     """AdamW, pseudo-queries and key gains, no decay. Untuned: prototypes show that it can matter more than the
     mechanism, so a verdict at the default says so"""
+    scalar_learning_rate: Rate = 0.01
+    """AdamW, learned scalars of a mechanism such as strengths, no decay. Untuned, like the rate of depth reads"""
     adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
     """decay of AdamW's first moment"""
     adam_beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.95

@@ -31,6 +31,8 @@ def groups(config: OptimiserConfig) -> dict[Role, Group]:
         Role.EMBEDDING: Group("AdamW", config.embedding_learning_rate, 0.0, ""),
         Role.GAIN: Group("AdamW", config.gain_learning_rate, 0.0, ""),
         Role.DEPTH_READ: Group("AdamW", config.depth_read_learning_rate, 0.0, ""),
+        Role.SCALAR: Group("AdamW", config.scalar_learning_rate, 0.0, ""),
+        Role.FIXED: Group("none", 0.0, 0.0, ""),
     }
 
 
@@ -104,4 +106,4 @@ def load_state_tensors(model: nn.Module, optimisers: list[Optimizer], tensors: M
     for qualified, value in tensors.items():
         name, key = qualified.rsplit("/", 1)
         parameter = model.get_parameter(name)
-        owner[parameter].state[parameter][key] = value.clone()
+        owner[parameter].state[parameter][key] = value.to(parameter.device, copy=True)

@@ -113,14 +113,14 @@ def quiet(axes: Axes, *, grid: str = "y") -> None:
     axes.tick_params(length=3, pad=3)
 
 
-def key(figure: Figure, arms: Sequence[str], looks: dict, *, markers: bool = False) -> None:
-    """One line above the panels that names each arm's colour, dash and marker."""
+def key(figure: Figure, arms: Sequence[str], looks: dict, *, markers: bool = False, limit: int = 30) -> None:
+    """One line above the panels that names each arm's colour, dash and marker; names are cut to `limit` letters."""
     handles = [
         Line2D([], [], color=looks[a][0], linestyle=looks[a][1], marker=looks[a][2] if markers else "", lw=2, ms=5)
         for a in arms
     ]
     # matplotlib leaves a name that begins with "_" out of a legend; a space in front keeps it.
-    names = [f" {label(a)}" if a.startswith("_") else label(a) for a in arms]
+    names = [f" {label(a, limit)}" if a.startswith("_") else label(a, limit) for a in arms]
     widest = 60 + 5.5 * max(map(len, names), default=0)  # points: swatch and gap, then 5.5 a letter at this size
     columns = max(1, min(4, int(figure.get_figwidth() * 72 / widest)))
     figure.legend(handles, names, loc="outside upper left", ncols=columns, handlelength=3.2, columnspacing=2.0)

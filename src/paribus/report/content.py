@@ -3,6 +3,7 @@
 Nothing here is computed by the page: a figure or a table only shows these records. Losses are nats per token.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -46,9 +47,14 @@ class Measurement:
     mid_schedule: bool
 
 
+EVERY_POSITION = "all"
+"""the bucket that holds every counted position"""
+_HEAD = re.compile(r"(?:^|\s)head:\d+$")
+
+
 @dataclass(frozen=True)
 class DiagnosticValue:
-    """One number that a tap read: `group` is what it was read for (a role, a pair of roles, a depth source)."""
+    """One number that a tap read: `group` is what it was read for (a role, a pair of roles, a depth source, a head)."""
 
     diagnostic: str
     unit: str
@@ -59,6 +65,59 @@ class DiagnosticValue:
     site: str
     group: str
     value: float
+    bucket: str = EVERY_POSITION
+    """positions in the row that it was averaged over"""
+    standard_error: float | None = None
+    """over documents, by the jackknife; None where there are too few"""
+    documents: int | None = None
+
+    @property
+    def summary(self) -> bool:
+        """Whether it stands for all heads and all positions, and so belongs into a figure."""
+        return self.bucket == EVERY_POSITION and not self.of_head
+
+    @property
+    def of_head(self) -> bool:
+        return _HEAD.search(self.group) is not None
+
+
+@dataclass(frozen=True)
+class RouteChange:
+    """How far one depth route of an arm moves from one seed to another: the null of a divergence between routes."""
+
+    scale: str
+    arm: str
+    site: str
+    layer: int
+    role: str
+    seeds: tuple[int, int]
+    nats: float
+    """Jensen-Shannon divergence per token, then averaged"""
+
+
+@dataclass(frozen=True)
+class InterventionValue:
+    """Change in NLL that one variant of an intervention makes to one trained model on the probed documents."""
+
+    intervention: str
+    variant: str
+    scale: str
+    arm: str
+    seed: int
+    change: float
+    """nats per token, changed model minus model as trained"""
+    standard_error: float | None
+    """over documents, by the jackknife; None below two"""
+    documents: int
+
+
+@dataclass(frozen=True)
+class InterventionText:
+    """What an intervention is, for the caption."""
+
+    intervention: str
+    title: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -147,3 +206,6 @@ class ReportContent:
     repeat_command: str
     pairs: tuple[PairRow, ...] = ()
     """per-seed differences of the contrasts; those of a waiting contrast are never shown"""
+    interventions: tuple[InterventionValue, ...] = ()
+    intervention_texts: tuple[InterventionText, ...] = ()
+    route_changes: tuple[RouteChange, ...] = ()

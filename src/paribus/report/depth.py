@@ -29,15 +29,18 @@ def diagnostic_svgs(
     values: Sequence[DiagnosticValue], arms: Sequence[str], baseline: str, name: str
 ) -> list[tuple[str, str]]:
     """The figures of one diagnostic at one scale, each with its caption: maps for depth sources, lines for the rest."""
+    values = [value for value in values if value.summary]
     finite = [value for value in values if math.isfinite(value.value)]
-    sources = [value for value in finite if _source(value) is not None]
-    others = [value for value in finite if _source(value) is None]
+    sources = [value for value in finite if source_of(value) is not None]
+    others = [value for value in finite if source_of(value) is None]
     present = [arm for arm in arms if any(value.arm == arm for value in values)]
     present += sorted({value.arm for value in values} - set(present))
     figures = []
     with canvas.style():
-        if others:
+        if len({value.layer for value in others}) > 1:  # a read that the model makes once is a row of the table
             caption = "Thin lines: seeds; thick lines: their mean."
+            if any(value.standard_error is not None for value in others):
+                caption += " Bands: two standard errors over documents to either side, as one seed has them on average."
             figures.append((_lines(others, present, baseline, name), caption))
         if sources:
             caption = "Mean over seeds. Colour runs by the square root of the value where none is negative."
@@ -65,7 +68,7 @@ def _lines(values: Sequence[DiagnosticValue], arms: Sequence[str], baseline: str
         here = [value for value in values if (value.site, value.group) == (site, group)]
         for arm in shown:
             _arm(panel, [value for value in here if value.arm == arm], looks[arm])
-        panel.set_title(_place(site, group))
+        panel.set_title(place(site, group))
         panel.set_xlabel("layer")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         canvas.quiet(panel)
@@ -74,7 +77,7 @@ def _lines(values: Sequence[DiagnosticValue], arms: Sequence[str], baseline: str
     for row in range(rows):
         panels[row * columns].set_ylabel(canvas.label(values[0].unit, 28))
     canvas.key(figure, shown, looks, markers=True)
-    words = f"Mean over seeds by layer. {_summary(values, arms, lambda value: _place(value.site, value.group))}"
+    words = f"Mean over seeds by layer. {_summary(values, arms, lambda value: place(value.site, value.group))}"
     return canvas.to_svg(figure, name, f"{values[0].diagnostic} over layers", words)
 
 
@@ -82,13 +85,20 @@ def _arm(panel: Axes, values: Sequence[DiagnosticValue], look: tuple) -> None:
     colour, dash, marker = look
     seeds: dict[int, dict[int, float]] = defaultdict(dict)
     layers: dict[int, list[float]] = defaultdict(list)
+    errors: dict[int, list[float]] = defaultdict(list)
     for value in values:
         seeds[value.seed][value.layer] = value.value
         layers[value.layer].append(value.value)
+        errors[value.layer].append(math.nan if value.standard_error is None else value.standard_error)
     for read in seeds.values():
         panel.plot(sorted(read), [read[layer] for layer in sorted(read)], color=colour, lw=0.7, alpha=0.35)
     x = sorted(layers)
     means = [sum(layers[layer]) / len(layers[layer]) for layer in x]
+    # The seeds read the same documents, so a mean over seeds has about the error that one of them has.
+    half = [2 * float(np.mean(errors[layer])) for layer in x]
+    if np.isfinite(half).any():
+        low, high = ([m + sign * h for m, h in zip(means, half, strict=True)] for sign in (-1, 1))
+        panel.fill_between(x, low, high, color=colour, alpha=0.14, lw=0)
     panel.plot(x, means, color=colour, ls=dash, lw=1.8, marker=marker, ms=3.6)
 
 
@@ -141,24 +151,25 @@ def _colour_scale(grids: Sequence[np.ndarray]) -> Normalize:
 
 def _grid(values: Sequence[DiagnosticValue], arm: str, site: str) -> np.ndarray:
     """Mean over seeds at (layer, source) of one arm and site; NaN where a layer has no such source."""
-    shape = (max(v.layer for v in values) + 1, max(_source(v) or 0 for v in values) + 1)
+    shape = (max(v.layer for v in values) + 1, max(source_of(v) or 0 for v in values) + 1)
     total, held = np.zeros(shape), np.zeros(shape)
     for value in values:
         if (value.arm, value.site) == (arm, site):
-            total[value.layer, _source(value) or 0] += value.value
-            held[value.layer, _source(value) or 0] += 1
+            total[value.layer, source_of(value) or 0] += value.value
+            held[value.layer, source_of(value) or 0] += 1
     out = np.full(shape, np.nan)
     np.divide(total, held, out=out, where=held > 0)
     return out
 
 
-def _source(value: DiagnosticValue) -> int | None:
+def source_of(value: DiagnosticValue) -> int | None:
     """The number of the depth source that a value was read for; None where it was read for something else."""
     number = value.group.removeprefix(_SOURCE)
     return int(number) if number != value.group and number.isascii() and number.isdigit() else None
 
 
-def _place(site: str, group: str) -> str:
+def place(site: str, group: str) -> str:
+    """What a value was read for, as a panel's title or a table's cell."""
     return " · ".join(canvas.label(part, 24) for part in dict.fromkeys((site, group)) if part) or "all"
 
 

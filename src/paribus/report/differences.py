@@ -61,7 +61,7 @@ def describe(rows: Sequence[Shown]) -> str:
             f", {percent(row.interval_confidence)} interval {interval(row.interval, digits)}" if row.interval else ""
         )
         sentences.append(
-            f"{row.name} at scale {row.scale}, {row.treatment} minus {row.baseline}: mean difference "
+            f"{row.name} at scale {row.scale}, {row.compared}: mean difference "
             f"{fixed(row.mean, digits, signed=True)} {row.unit}{bounds}; {row.word.value}."
         )
     return " ".join(sentences) or "No contrast is declared."
@@ -79,10 +79,12 @@ def _panel(axes: Axes, rows: Sequence[Shown]) -> None:
         if place:
             axes.axhline(place - 0.5, color=INK, linewidth=0.5, alpha=0.15)
         _row(axes, place, row)
-    axes.set_xlabel(f"treatment {MINUS} baseline, {canvas.label(rows[0].unit)}", labelpad=4)
+    differences = all(row.interaction for row in rows)
+    first, second = ("first difference", "second") if differences else ("treatment", "baseline")
+    axes.set_xlabel(f"{first} {MINUS} {second}, {canvas.label(rows[0].unit)}", labelpad=4)
     if told:
         left, right = ("better", "worse") if rows[0].lower_is_better else ("worse", "better")
-        for x, side, text in ((0.0, "left", f"← treatment {left}"), (1.0, "right", f"treatment {right} →")):
+        for x, side, text in ((0.0, "left", f"← {first} {left}"), (1.0, "right", f"{first} {right} →")):
             axes.annotate(
                 text, (x, 1), xytext=(0, 5), xycoords="axes fraction", textcoords="offset points", ha=side,
                 va="bottom", fontsize=8, alpha=0.8,
@@ -150,7 +152,7 @@ def _lanes(points: Sequence[float], middle: float, axes: Axes) -> list[float]:
 
 
 def _names(axes: Axes, place: int, row: Shown) -> None:
-    arms = canvas.label(f"{row.treatment} {MINUS} {row.baseline}", 36)
+    arms = canvas.label(row.compared, 36)
     where = f"{canvas.label(row.scale, 10)} · {canvas.label(row.metric, 16)}" + (" · primary" if row.primary else "")
     _beside(axes, -(_LEFT - 0.02) * 72, place, [(canvas.label(row.name, 24), row.primary)], [arms, where])
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paribus.report.content import PairRow, ReportContent
+from paribus.report.numbers import MINUS
 from paribus.stats.verdict import Verdict, Word
 
 
@@ -26,6 +27,16 @@ class Shown(Verdict):
     def waiting(self) -> bool:
         """Nothing about the difference may be shown."""
         return self.word is Word.WAITING
+
+    @property
+    def compared(self) -> str:
+        """What is subtracted from what: two arms, or the two differences of an interaction."""
+        return f"{self.treatment} {MINUS} {self.baseline}"
+
+    @property
+    def reference_arm(self) -> str:
+        """The arm that the others of the contrast are measured from: the last of its formula."""
+        return self.arms[-1] if self.interaction else self.baseline
 
     @property
     def finite_differences(self) -> list[float]:
@@ -48,6 +59,7 @@ def shown(verdict: Verdict, pairs: Iterable[PairRow] = ()) -> Shown:
             for field in dataclasses.fields(Verdict)
         }
         counts = f"{verdict.seeds} of {verdict.planned_seeds} planned pairs are complete"
+        held["arms"] = verdict.arms
         held["sentence"] = f"{counts}; nothing about the difference is shown before, so that nobody can stop on it."
         return Shown(**held)
     own = sorted((pair for pair in pairs if (pair.contrast, pair.scale) == (verdict.name, verdict.scale)), key=_seed)

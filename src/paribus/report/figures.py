@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paribus.report.content import DiagnosticText, ReportContent
+from paribus.report.content import DiagnosticText, InterventionText, ReportContent
 from paribus.report.curves import BLOCKS, WINDOW, loss_curves_svg, milestones_svg
 from paribus.report.depth import diagnostic_svgs, largest
 from paribus.report.differences import paired_differences_svg
+from paribus.report.divergences import divergences_svg
 from paribus.report.evidence import Shown
+from paribus.report.interventions import FOREST_ROWS, changes_table, finite, forest_svg, rows_of
 from paribus.report.numbers import declared, percent, significant
+from paribus.report.positions import positions_svg
+from paribus.report.readings import by_arm_table, divergence_table, is_divergence
+from paribus.report.tables import Table
 
 _WITHHELD = "Differences between arms are left out until the planned seeds are complete."
 
@@ -23,13 +28,22 @@ class PageFigure:
 
 
 @dataclass(frozen=True)
-class DiagnosticBlock:
-    """One diagnostic on the page: figures, or a note in their place."""
+class PageTable:
+    """A table, and the anchor that its caption has on the page."""
+
+    anchor: str
+    table: Table
+
+
+@dataclass(frozen=True)
+class Block:
+    """One diagnostic or intervention on the page: figures and tables, or a note in their place."""
 
     title: str
     sentence: str
     note: str
-    figures: tuple[PageFigure, ...]
+    figures: tuple[PageFigure, ...] = ()
+    tables: tuple[PageTable, ...] = ()
 
 
 def arms_of(content: ReportContent, scale: str) -> list[str]:
@@ -50,7 +64,7 @@ def scales_of(content: ReportContent) -> list[str]:
 def baseline_of(rows: Sequence[Shown], scale: str, arms: Sequence[str]) -> str:
     """The arm that others are drawn against: the primary's baseline, else the first contrast's, else the first arm."""
     here = sorted((row for row in rows if row.scale == scale), key=lambda row: not row.primary)
-    return next((row.baseline for row in here if row.baseline in arms), arms[0] if arms else "")
+    return next((row.reference_arm for row in here if row.reference_arm in arms), arms[0] if arms else "")
 
 
 def may_compare(rows: Sequence[Shown], scale: str) -> bool:
@@ -125,7 +139,7 @@ def milestone_figures(content: ReportContent, rows: Sequence[Shown]) -> list[Pag
     return figures
 
 
-def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[DiagnosticBlock]:
+def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[Block]:
     """Every diagnostic that has a text or a value; one that only checks correctness is a sentence, not a figure."""
     texts = {text.diagnostic: text for text in content.diagnostic_texts}
     names = list(dict.fromkeys([*texts, *(value.diagnostic for value in content.diagnostics)]))
@@ -133,24 +147,98 @@ def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[Dia
     for number, name in enumerate(names):
         text = texts.get(name, DiagnosticText(name, name, "", False))
         values = [value for value in content.diagnostics if value.diagnostic == name]
-        note, figures = "", []
         if not values:
-            note = "No value has been read."
+            blocks.append(Block(text.title, text.sentence, "No value has been read."))
         elif text.correctness_only:
             worst = significant(largest(values))
             note = (
                 f"A correctness check, true by construction and no evidence for anything: largest absolute value "
                 f"{worst} {values[0].unit} in {len(values)} readings."
             )
+            blocks.append(Block(text.title, text.sentence, note))
         else:
-            for place, scale in enumerate(scales_of(content)):
-                here = [value for value in values if value.scale == scale]
-                arms = arms_of(content, scale)
-                stem = f"figure-diagnostic-{number}-{place}"
-                drawn = diagnostic_svgs(here, arms, baseline_of(rows, scale, arms), stem) if here else []
-                figures += [PageFigure(f"Scale {scale}", f"{caption} Descriptive only.", svg) for svg, caption in drawn]
-        blocks.append(DiagnosticBlock(text.title, text.sentence, note, tuple(figures)))
+            blocks.append(_diagnostic_block(content, rows, text, number))
     return blocks
+
+
+def _diagnostic_block(content: ReportContent, rows: Sequence[Shown], text: DiagnosticText, number: int) -> Block:
+    drawn, tables = [], []
+    for at, scale in enumerate(scales_of(content)):
+        here = [v for v in content.diagnostics if (v.diagnostic, v.scale) == (text.diagnostic, scale)]
+        if not here:
+            continue
+        arms = arms_of(content, scale)
+        baseline = baseline_of(rows, scale, arms)
+        stem, heading = f"figure-diagnostic-{number}-{at}", f"Scale {scale}"
+        if not is_divergence(here[0]):  # drawn together, with their nulls
+            drawn += [
+                PageFigure(heading, f"{caption} Descriptive only.", svg)
+                for svg, caption in diagnostic_svgs(here, arms, baseline, stem)
+            ]
+        if (svg := positions_svg(here, arms, baseline, f"{stem}-positions")) is not None:
+            drawn.append(PageFigure(heading, "Mean over layers and seeds, by position. Descriptive only.", svg))
+        if (table := by_arm_table(here, arms, f"{text.title}, by arm{_at_scale(content, scale)}")) is not None:
+            tables.append(PageTable(f"diagnostic-{number}-{at}", table))
+    together = any(value.diagnostic == text.diagnostic and is_divergence(value) for value in content.diagnostics)
+    note = "Drawn below, with its nulls." if together else ""
+    return Block(text.title, text.sentence, note, tuple(drawn), tuple(tables))
+
+
+def divergence_block(content: ReportContent) -> Block | None:
+    """Divergences of depth routes beside their nulls; None where no arm has two routes to compare."""
+    drawn, tables = [], []
+    for at, scale in enumerate(scales_of(content)):
+        values = [value for value in content.diagnostics if value.scale == scale]
+        changes = [change for change in content.route_changes if change.scale == scale]
+        arms = arms_of(content, scale)
+        svg = divergences_svg(values, changes, arms, f"figure-divergence-{at}")
+        if svg is None:
+            continue
+        caption = (
+            "Jensen-Shannon divergence per token, then averaged; lines are means over seeds, dotted ones over pairs of "
+            "seeds. At most ln 2 = 0.693 nats, which is 1 bit. Descriptive only."
+        )
+        drawn.append(PageFigure(f"Scale {scale}", caption, svg))
+        tables.append(PageTable(f"divergence-{at}", divergence_table(values, changes, arms)))
+    sentence = (
+        "A divergence between the routes of two roles means little alone. Its nulls: an attention route against an MLP "
+        "route, which nobody claims to serve one purpose, and one route in two seeds of the same arm."
+    )
+    return (
+        Block("Divergence of depth routes, and its nulls", sentence, "", tuple(drawn), tuple(tables)) if drawn else None
+    )
+
+
+def intervention_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[Block]:
+    """Every intervention that was made, a forest and a table a scale."""
+    texts = {text.intervention: text for text in content.intervention_texts}
+    made = dict.fromkeys(value.intervention for value in content.interventions)
+    blocks = []
+    for number, name in enumerate(made):
+        text = texts.get(name, InterventionText(name, name, ""))
+        drawn, tables = [], []
+        for at, scale in enumerate(scales_of(content)):
+            own = [v for v in content.interventions if (v.intervention, v.scale) == (name, scale)]
+            arms = arms_of(content, scale)
+            found = rows_of(finite(own), arms)
+            if not found:
+                continue
+            caption = "Dots: seeds; markers: their mean; bars: its t interval over seeds (95 %). Descriptive only."
+            if len(found) > FOREST_ROWS:
+                caption += f" The {FOREST_ROWS} largest of {len(found)} changes; the table has all."
+            stem = f"figure-intervention-{number}-{at}"
+            svg = forest_svg(found, arms, baseline_of(rows, scale, arms), stem, f"{text.title}: change in NLL")
+            drawn.append(PageFigure(f"Scale {scale}", caption, svg))
+            table = changes_table(found, f"{text.title}: change in NLL{_at_scale(content, scale)}")
+            tables.append(PageTable(f"intervention-{number}-{at}", table))
+        blocks.append(
+            Block(text.title, text.sentence, "" if drawn else "No finite change.", tuple(drawn), tuple(tables))
+        )
+    return blocks
+
+
+def _at_scale(content: ReportContent, scale: str) -> str:
+    return f", scale {scale}" if len(scales_of(content)) > 1 else ""
 
 
 def readme_figure(rows: Sequence[Shown], limit: int = 4) -> str:

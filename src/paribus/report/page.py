@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from markupsafe import Markup
 
 from paribus.errors import StorageError
 from paribus.report import figures, tables
-from paribus.report.content import ReportContent
+from paribus.report.content import DiagnosticValue, InterventionValue, ReportContent, RouteChange
 from paribus.report.evidence import Shown, shown_rows
+from paribus.report.readings import fine_table
 from paribus.stats.verdict import Word
 
 PAGE = "report.html"
@@ -55,7 +56,9 @@ def render(content: ReportContent) -> str:
         differences=figures.differences_figure(rows),
         losses=figures.loss_figures(content, rows),
         milestones=figures.milestone_figures(content, rows),
-        diagnostics=figures.diagnostic_blocks(content, rows),
+        diagnostics=[*figures.diagnostic_blocks(content, rows), *_present(figures.divergence_block(content))],
+        fine=fine_table(content.diagnostics, content.diagnostic_texts),
+        interventions=figures.intervention_blocks(content, rows),
         several_scales=len(figures.scales_of(content)) > 1,
         held_equal=tables.held_equal_table([entry for entry in content.held_equal if not entry.gate]),
         gates=tables.held_equal_table([entry for entry in content.held_equal if entry.gate], "Gates before training"),
@@ -69,7 +72,10 @@ def render(content: ReportContent) -> str:
 
 
 def to_json(content: ReportContent) -> str:
-    """Verdicts (only what is due) and cells, with full precision; a number that is not finite is null."""
+    """Verdicts (only what is due), cells and readings, with full precision; a number that is not finite is null.
+
+    Readings are rows under their column names, a row a line: there may be a hundred thousand.
+    """
     data = {
         "format": _FORMAT,
         "study": content.study,
@@ -77,7 +83,26 @@ def to_json(content: ReportContent) -> str:
         "verdicts": [row.to_dict() for row in shown_rows(content)],
         "cells": [asdict(cell) for cell in content.cells],
     }
-    return json.dumps(_finite(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    whole = json.dumps(_finite(data), indent=2, sort_keys=True, allow_nan=False)
+    records = {
+        "diagnostics": (DiagnosticValue, content.diagnostics),
+        "interventions": (InterventionValue, content.interventions),
+        "route_changes": (RouteChange, content.route_changes),
+    }
+    parts = [f'  "{name}": {_rows(kind, found)}' for name, (kind, found) in records.items()]
+    return whole.removesuffix("\n}") + ",\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _rows(kind: type[Any], records: Sequence[Any]) -> str:
+    """{"columns": names of the fields, "rows": one list a record}, a row a line."""
+    columns = [field.name for field in fields(kind)]
+    lines = (json.dumps(_finite([getattr(record, name) for name in columns]), allow_nan=False) for record in records)
+    rows = ",\n    ".join(lines)
+    return f'{{"columns": {json.dumps(columns)}, "rows": [' + (f"\n    {rows}\n  " if rows else "") + "]}"
+
+
+def _present(block: figures.Block | None) -> list[figures.Block]:
+    return [] if block is None else [block]
 
 
 def write(content: ReportContent, folder: Path) -> Path:

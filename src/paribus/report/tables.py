@@ -74,13 +74,13 @@ def verdict_table(rows: Sequence[Shown], parameters: Sequence[ArmParameters]) ->
         unit = f" {row.unit}" if len(units) > 1 else ""
         body.append(
             (
-                f"{row.name}\n{row.treatment} {MINUS} {row.baseline}, scale\u00a0{row.scale}",
+                f"{row.name}\n{row.compared}, scale\u00a0{row.scale}",
                 row.word.value,
                 MISSING if row.mean is None else f"{fixed(row.mean, digits, signed=True)}{unit}{bounds}",
                 probability(row.p_sign_flip),
                 MISSING if row.wins is None else f"{row.wins} of {row.seeds}",
                 f"±{declared(row.smallest_effect)}{unit}",
-                _against(totals.get((row.scale, row.treatment)), totals.get((row.scale, row.baseline))),
+                _parameters(row, totals),
             )
         )
     accents = tuple("primary" if row.primary else "" for row in rows)
@@ -91,9 +91,18 @@ def _verdict_note(rows: Sequence[Shown]) -> str:
     parts = []
     if any(row.primary for row in rows):
         parts.append("Bold: the primary contrast.")
+    if any(row.interaction for row in rows):
+        parts.append("An interaction subtracts two such differences seed by seed; beside it the size of all four arms.")
     if any(row.p_holm is not None for row in rows):
         parts.append("The interval of a secondary is at the level at which Holm's procedure tested it.")
     return " ".join(parts)
+
+
+def _parameters(row: Shown, totals: Mapping[tuple[str, str], int]) -> str:
+    """Treatment against baseline; of an interaction the totals of its four arms, since nothing is one against one."""
+    if row.interaction:
+        return " · ".join(count(totals.get((row.scale, arm))) for arm in row.arms)
+    return _against(totals.get((row.scale, row.treatment)), totals.get((row.scale, row.baseline)))
 
 
 def _against(treatment: int | None, baseline: int | None) -> str:

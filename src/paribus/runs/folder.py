@@ -5,7 +5,9 @@ runs/<study>/<scale>/<arm>/<seed>-<digest>/
     cell.json           resolved fields, environment, code version, digests of the initial tensors
     metrics.jsonl       one raw line a step
     likelihood/         one Parquet a split and step: one row a document
-    diagnostics/        one Parquet a step: one row a reading
+    diagnostics/        one Parquet a step: one row a reading, with its standard error over documents
+    interventions/      one Parquet a step: one row a change of the trained model and document
+    routes/             one Parquet a step: depth routes of some tokens, one row a source
     checkpoints/        step-N/ with its files and, last, a marker
     DONE or DIVERGED    what the cell ended with
 """

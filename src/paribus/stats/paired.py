@@ -36,7 +36,7 @@ class PairedDifferences:
     differences: tuple[float, ...]
     """Treatment minus baseline, in the unit of the metric."""
     treatment_diverged: tuple[int, ...] = ()
-    """Seeds whose treatment cell diverged."""
+    """Seeds whose treatment cell diverged; for an interaction, see `interaction_differences`."""
     baseline_diverged: tuple[int, ...] = ()
     """Seeds whose baseline cell diverged; a seed in both lists says nothing about the contrast."""
 
@@ -101,6 +101,37 @@ def paired_differences(
         differences=tuple(float(difference) for _, difference in finite),
         treatment_diverged=tuple(seed for seed in seeds if treatment[seed] is None),
         baseline_diverged=tuple(seed for seed in seeds if baseline[seed] is None),
+    )
+
+
+def interaction_differences(
+    treatment: Mapping[int, float | None],
+    baseline: Mapping[int, float | None],
+    minus_treatment: Mapping[int, float | None],
+    minus_baseline: Mapping[int, float | None],
+) -> PairedDifferences:
+    """(treatment - baseline) - (minus_treatment - minus_baseline) by seed, in the unit of the metric.
+
+    Only seeds at which all four arms have a cell count. A diverged cell (None) is as bad for its arm as can be, so it
+    counts against the side that its arm enters with a plus sign where that is the treatment's or minus_baseline's, and
+    against the other side where it is the baseline's or minus_treatment's.
+    """
+    cells = (treatment, baseline, minus_treatment, minus_baseline)
+    seeds = sorted(set.intersection(*(set(values) for values in cells)))
+
+    def diverged(*arms: Mapping[int, float | None]) -> tuple[int, ...]:
+        return tuple(seed for seed in seeds if any(values[seed] is None for values in arms))
+
+    finite = {}
+    for seed in seeds:
+        t, b, mt, mb = (values[seed] for values in cells)
+        if t is not None and b is not None and mt is not None and mb is not None:
+            finite[seed] = float((t - b) - (mt - mb))
+    return PairedDifferences(
+        seeds=tuple(finite),
+        differences=tuple(finite.values()),
+        treatment_diverged=diverged(treatment, minus_baseline),
+        baseline_diverged=diverged(baseline, minus_treatment),
     )
 
 
@@ -249,9 +280,12 @@ def pair_correlation(treatment: Sequence[float], baseline: Sequence[float]) -> f
     return float(np.clip(np.corrcoef(treatment, baseline)[0, 1], -1.0, 1.0))
 
 
-def unpaired_standard_error(treatment: Sequence[float], baseline: Sequence[float]) -> float | None:
-    """Standard error of the difference of means if the pairing were ignored, unit of the metric; None below 2 pairs."""
-    if len(treatment) < 2:
+def unpaired_standard_error(*arms: Sequence[float] | NDArray[np.float64]) -> float | None:
+    """Standard error of the contrast of the arms' means if the pairing were ignored, unit of the metric.
+
+    Values come with the arm's weight in the contrast, whose sign does not matter. None below 2 pairs.
+    """
+    if len(arms[0]) < 2:
         return None
-    variance = float(np.var(treatment, ddof=1)) + float(np.var(baseline, ddof=1))
-    return math.sqrt(variance / len(treatment))
+    variance = sum(float(np.var(values, ddof=1)) for values in arms)
+    return math.sqrt(variance / len(arms[0]))

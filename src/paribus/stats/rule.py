@@ -9,6 +9,8 @@ from enum import Enum
 from paribus.errors import ParibusError
 from paribus.stats.paired import PairedDifferences
 
+MINUS = "\N{MINUS SIGN}"
+
 
 class Word(Enum):
     """The verdict words of the rules of evidence. Nothing else may be said of a contrast."""
@@ -116,26 +118,71 @@ class Comparison:
     """Numbers of pairs at which an earlier look already showed words."""
     rule_changed_after_words: bool = False
     """Whether contrasts, margins or planned seeds were other ones when a look showed words."""
+    minus_treatment: str | None = None
+    """An interaction's third arm: each difference is (treatment - baseline) - (minus_treatment - minus_baseline)."""
+    minus_baseline: str | None = None
+    """An interaction's fourth arm; both or neither."""
+    minus_treatment_values: tuple[float, ...] = ()
+    """As `treatment_values`, of the third arm."""
+    minus_baseline_values: tuple[float, ...] = ()
+    """As `treatment_values`, of the fourth arm."""
 
     def __post_init__(self) -> None:
         differences = self.differences.differences
-        lengths = (len(self.treatment_values), len(self.baseline_values))
-        if lengths != (len(differences), len(differences)):
+        if (self.minus_treatment is None) != (self.minus_baseline is None):
             raise ParibusError(
-                f"contrast {self.name!r}: both arms need one value for each paired difference",
-                expected=f"{len(differences)} and {len(differences)} values",
-                received=f"{lengths[0]} and {lengths[1]}",
+                f"contrast {self.name!r}: an interaction has four arms",
+                expected="minus_treatment and minus_baseline, or neither",
+                received=f"{self.minus_treatment} and {self.minus_baseline}",
+            )
+        lengths = [len(values) for values in self.values]
+        if set(lengths) != {len(differences)}:
+            raise ParibusError(
+                f"contrast {self.name!r}: every arm needs one value for each paired difference",
+                expected=" and ".join(f"{len(differences)}" for _ in lengths) + " values",
+                received=" and ".join(map(str, lengths)),
                 remedy="give the values at differences.seeds, without the diverged seeds",
             )
-        for t, b, difference in zip(self.treatment_values, self.baseline_values, differences, strict=True):
-            # Two roundings of numbers no larger than the values: anything beyond is another orientation or another row.
-            if not abs((t - b) - difference) <= 1e-12 * max(abs(t), abs(b)):
+        for arms, difference in zip(zip(*self.values, strict=True), differences, strict=True):
+            t, b, mt, mb = arms if len(arms) == 4 else (*arms, 0.0, 0.0)
+            # Six roundings of numbers no larger than the values: anything beyond is another orientation or another row.
+            if not abs(((t - b) - (mt - mb)) - difference) <= 1e-12 * max(map(abs, arms)):
                 raise ParibusError(
-                    f"contrast {self.name!r}: a difference is not treatment minus baseline",
-                    expected=f"{t} - {b} = {t - b}",
+                    f"contrast {self.name!r}: a difference is not {self.formula}",
+                    expected=f"{(t - b) - (mt - mb)} from {', '.join(map(str, arms))}",
                     received=str(difference),
-                    remedy="take the differences from paired_differences(treatment, baseline)",
+                    remedy="take the differences from paired_differences or interaction_differences",
                 )
+
+    @property
+    def values(self) -> tuple[tuple[float, ...], ...]:
+        """The values of the two arms, or of the four of an interaction."""
+        pair = (self.treatment_values, self.baseline_values)
+        return (
+            pair if self.minus_treatment is None else (*pair, self.minus_treatment_values, self.minus_baseline_values)
+        )
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the two arms, or of the four of an interaction."""
+        found = (self.treatment, self.baseline, self.minus_treatment, self.minus_baseline)
+        return tuple(arm for arm in found if arm is not None)
+
+    @property
+    def formula(self) -> str:
+        """What a difference is, in the roles' names."""
+        simple = "treatment minus baseline"
+        return simple if self.minus_treatment is None else f"({simple}) minus (minus_treatment minus minus_baseline)"
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What is compared with what: two arms, or two differences such as "(a - b)", with `MINUS` for the sign."""
+        if self.minus_treatment is None:
+            return self.treatment, self.baseline
+        return (
+            f"({self.treatment} {MINUS} {self.baseline})",
+            f"({self.minus_treatment} {MINUS} {self.minus_baseline})",
+        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +191,9 @@ class Verdict:
 
     name: str
     treatment: str
+    """Of an interaction: the first difference, "(a - b)", with the minus sign of `MINUS`."""
     baseline: str
+    """Of an interaction: the second difference, "(c - d)", likewise."""
     scale: str
     metric: str
     unit: str
@@ -163,6 +212,7 @@ class Verdict:
     standard_error: float | None = None
     unpaired_standard_error: float | None = None
     pair_correlation: float | None = None
+    """Over seeds, of the two arms' values, or of the two differences of an interaction."""
     interval: tuple[float, float] | None = None
     interval_confidence: float | None = None
     """Of `interval`: that of the rule, or for a secondary the level at which Holm tested it."""
@@ -189,6 +239,13 @@ class Verdict:
     """Its difference; None when the treatment diverged there."""
     sentence: str = ""
     notes: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+    """Names of the arms: treatment and baseline, and of an interaction minus_treatment and minus_baseline."""
+
+    @property
+    def interaction(self) -> bool:
+        """Whether the difference is one of two differences."""
+        return len(self.arms) > 2
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: words as text, tuples as lists, and None for any number that is not finite."""

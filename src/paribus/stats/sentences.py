@@ -2,7 +2,7 @@
 
 from paribus.stats.paired import EXACT_SIGN_FLIP_SEEDS, SIGN_FLIP_DRAWS
 from paribus.stats.power import count_of, seeds_to_settle
-from paribus.stats.rule import Comparison, Verdict, Word
+from paribus.stats.rule import MINUS, Comparison, Verdict, Word
 
 MAX_SEEDS = 100
 """Above this number in all, more seeds are not offered as a way to a verdict."""
@@ -10,7 +10,8 @@ MAX_SEEDS = 100
 
 def sentence(verdict: Verdict) -> str:
     """What the page may say about this contrast."""
-    head = f"{verdict.treatment} against {verdict.baseline} at {verdict.scale} on {verdict.metric}"
+    against = MINUS if verdict.interaction else "against"
+    head = f"{verdict.treatment} {against} {verdict.baseline} at {verdict.scale} on {verdict.metric}"
     if verdict.word is Word.WAITING:
         return f"{head}: {_waiting(verdict)}"
     parts = [f"{head}: {verdict.word.value}.", _estimate(verdict), _interval(verdict), _score(verdict), _rest(verdict)]
@@ -40,17 +41,29 @@ def notes(comparison: Comparison, verdict: Verdict) -> tuple[str, ...]:
             f"{count_of(pairs.pairs, 'pair')} where {comparison.rule.planned_seeds} were planned; "
             "no words were recorded as seen before"
         )
-    for arm, seeds in (
-        (comparison.treatment, pairs.treatment_diverged),
-        (comparison.baseline, pairs.baseline_diverged),
-    ):
-        if seeds:
-            found.append(f"{arm} diverged at seed {', '.join(map(str, seeds))}: counted as a loss, never dropped")
+    found += _diverged(comparison)
     if verdict.p_sign_flip is not None and verdict.seeds > EXACT_SIGN_FLIP_SEEDS:
         found.append(f"sign-flip p from {SIGN_FLIP_DRAWS:,} drawn flips")
     elif verdict.p_sign_flip is not None and 2.0 ** (1 - verdict.seeds) > 1 - comparison.rule.confidence:
         found.append(f"the exact sign-flip p cannot be below {2.0 ** (1 - verdict.seeds):g} with {verdict.seeds} seeds")
     return tuple(found)
+
+
+def _diverged(comparison: Comparison) -> list[str]:
+    pairs, (treatment, baseline) = comparison.differences, comparison.sides
+    of = (pairs.treatment_diverged, pairs.baseline_diverged)
+    if len(comparison.arms) > 2:
+        t, b, mt, mb = comparison.arms
+        return [
+            f"{one} or {other} diverged at seed {', '.join(map(str, seeds))}: counted against {side}, never dropped"
+            for one, other, side, seeds in ((t, mb, treatment, of[0]), (b, mt, baseline, of[1]))
+            if seeds
+        ]
+    return [
+        f"{arm} diverged at seed {', '.join(map(str, seeds))}: counted as a loss, never dropped"
+        for arm, seeds in zip((treatment, baseline), of, strict=True)
+        if seeds
+    ]
 
 
 def _waiting(verdict: Verdict) -> str:
@@ -136,15 +149,17 @@ _WITHOUT_A_TEST = {
 
 
 def _divergence(verdict: Verdict) -> str:
+    lost = f"{verdict.treatment} diverged" if not verdict.interaction else f"a cell counts against {verdict.treatment}"
     where = (
-        f"seed {verdict.worst_seed}, where {verdict.treatment} diverged"
+        f"seed {verdict.worst_seed}, where {lost}"
         if verdict.worst_difference is None
         else f"seed {verdict.worst_seed} with {_amount(verdict.worst_difference, verdict.unit)}"
     )
     p = "" if verdict.p_divergence is None else f" (exact McNemar p {_p(verdict.p_divergence)})"
     worst = "" if verdict.worst_seed is None else f" Worst: {where}."
+    what = "Seeds with a diverged cell that counts against" if verdict.interaction else "Diverged:"
     return (
-        f"Diverged: {verdict.treatment} {verdict.treatment_diverged}, {verdict.baseline} {verdict.baseline_diverged} "
+        f"{what} {verdict.treatment} {verdict.treatment_diverged}, {verdict.baseline} {verdict.baseline_diverged} "
         f"of {verdict.seeds}{p}.{worst} The t verdict is withheld."
     )
 

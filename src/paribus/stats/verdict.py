@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paribus.seeds import generator
 from paribus.stats import paired
@@ -94,9 +95,10 @@ def _early_word(comparison: Comparison, primary: Comparison) -> Word | None:
 
 
 def _uninformative(comparison: Comparison) -> bool:
-    values = comparison.treatment_values + comparison.baseline_values
     differences = comparison.differences.differences
-    return len(differences) < 2 or paired.constant(differences, max(abs(value) for value in values))
+    # An interaction is a difference of two differences: twice the roundings of one.
+    largest = max((abs(value) for values in comparison.values for value in values), default=0.0)
+    return len(differences) < 2 or paired.constant(differences, largest * len(comparison.values) / 2)
 
 
 def _or_one(p: float | None, early_word: Word | None) -> float:
@@ -106,10 +108,12 @@ def _or_one(p: float | None, early_word: Word | None) -> float:
 def _described(comparison: Comparison, early_word: Word | None) -> Verdict:
     """The numbers that may be shown before any test."""
     rule, pairs = comparison.rule, comparison.differences
+    treatment, baseline = comparison.sides
     verdict = Verdict(
         name=comparison.name,
-        treatment=comparison.treatment,
-        baseline=comparison.baseline,
+        treatment=treatment,
+        baseline=baseline,
+        arms=comparison.arms,
         scale=comparison.scale,
         metric=comparison.metric,
         unit=comparison.unit,
@@ -146,17 +150,34 @@ def _with_description(comparison: Comparison, verdict: Verdict) -> Verdict:
         worst_seed=worst[0] if worst else None,
         worst_difference=worst[1] if worst else None,
     )
+    if pairs.diverged and len(comparison.arms) > 2:
+        return verdict  # McNemar's test compares the rates of two arms; an interaction has four
     if pairs.diverged:
         p = paired.mcnemar_exact_p(len(pairs.only_treatment_diverged), len(pairs.only_baseline_diverged))
         return replace(verdict, p_divergence=p)
-    values = comparison.treatment_values, comparison.baseline_values
     return replace(
         verdict,
         mean=float(np.mean(pairs.differences)),
         sd=_sd(comparison),
-        unpaired_standard_error=paired.unpaired_standard_error(*values),
-        pair_correlation=paired.pair_correlation(*values),
+        unpaired_standard_error=paired.unpaired_standard_error(*_weighted_values(comparison)),
+        pair_correlation=paired.pair_correlation(*_values_of_sides(comparison)),
     )
+
+
+def _weighted_values(comparison: Comparison) -> list[NDArray[np.float64]]:
+    """Values of each distinct arm times its weight in the contrast; an arm may enter an interaction twice."""
+    weighted: dict[str, NDArray[np.float64]] = {}
+    for arm, sign, values in zip(comparison.arms, (1, -1, -1, 1), comparison.values, strict=False):
+        weighted[arm] = weighted.get(arm, np.zeros(len(values))) + sign * np.asarray(values)
+    return list(weighted.values())
+
+
+def _values_of_sides(comparison: Comparison) -> tuple[Sequence[float], Sequence[float]]:
+    """What is compared with what at each seed: the arms' values, or the two differences of an interaction."""
+    if len(comparison.values) == 2:
+        return comparison.treatment_values, comparison.baseline_values
+    t, b, mt, mb = (np.asarray(values) for values in comparison.values)
+    return (t - b).tolist(), (mt - mb).tolist()
 
 
 def _sd(comparison: Comparison) -> float | None:

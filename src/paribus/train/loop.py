@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torch import nn
+
 from paribus.data.order import Order
 from paribus.errors import DivergenceError
 from paribus.optim.config import ScheduleConfig
@@ -52,6 +54,14 @@ class RunLength:
         return {math.ceil(budget / self.batch_tokens): budget for budget in budgets}
 
 
+def announce(model: nn.Module, step: int, steps: int) -> None:
+    """Tell every module that changes during a run where the run stands (`at_step` of `Scheduled` modules)."""
+    for module in model.modules():
+        at_step = getattr(module, "at_step", None)
+        if at_step is not None:
+            at_step(step, steps)
+
+
 def train(
     state: TrainState, order: Order, length: RunLength, schedule: ScheduleConfig, micro_batch_rows: int
 ) -> Iterator[StepFinished | MilestoneReached]:
@@ -67,9 +77,11 @@ def train(
             final = state.step == length.steps
             yield MilestoneReached(state.step, state.step * length.batch_tokens, milestones[state.step], final)
 
+    announce(state.model, state.step, length.steps)
     yield from milestone()
     while state.step < length.steps:
         started = time.perf_counter()
+        announce(state.model, state.step, length.steps)
         factor = multiplier(state.step, length.steps, schedule)
         loss, digest = update(
             state.model, state.optimisers, order.batch(state.step), state.step, factor, micro_batch_rows

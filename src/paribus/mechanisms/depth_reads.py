@@ -1,0 +1,141 @@
+"""The parts of a routing over depth: sources, one read of them, and which projection consumes which mix.
+
+    h = sum_k p_k v_k,   p = softmax_k( w . (g * v_k / rms(v_k)) )        pseudo-query w and key gain g
+
+The equation is Attention Residuals' (Kimi Team, arXiv 2603.15031); `paribus.kernels.depth_read` computes it for all
+queries of a read in one pass over the sources.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paribus.kernels.depth_read import depth_read
+from paribus.mechanisms.block_layout import BlockLayout
+from paribus.mechanisms.contract import ROUTE, Geometry, Reads, Site, Tap
+from paribus.roles import ONES, ZEROS, DeclaredModule, Role
+from paribus.shapes import InverseRms, Stream
+
+
+@dataclass(frozen=True)
+class Source:
+    """A depth source with the statistic that every later read shares."""
+
+    value: Stream
+    inverse_rms: InverseRms
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Finished sources, oldest first, and the running sum of the current block (None while it is empty)."""
+
+    finished: tuple[Source, ...]
+    running: Source | None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.finished if self.running is None else (*self.finished, self.running)
+
+
+@dataclass(frozen=True)
+class DepthQuery:
+    """One pseudo-query of a read. It starts at zero, which is the uniform mix."""
+
+    name: str = "query"
+    """of the parameter"""
+    feeds: str = "query-key-value"
+    """the projections that consume its mix, in words"""
+    fixed: bool = False
+    """never trained"""
+    own_gain: bool = False
+    """its key gain is its own and fixed, not the one that the read's other queries share"""
+
+    @property
+    def gain_name(self) -> str:
+        return self.name.replace("query", "key_gain") if self.own_gain else "key_gain"
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """The queries of a site's reads, and which one's mix the three inputs of `Reads` take, by index."""
+
+    queries: tuple[DepthQuery, ...] = (DepthQuery(),)
+    inputs: tuple[int, int, int] = (0, 0, 0)
+    average: bool = False
+    """the mean of all mixes is the one tensor that every projection consumes"""
+
+    def assign(self, mixes: tuple[Stream, ...]) -> Reads:
+        """What each projection consumes. A single mix is one tensor for all: every arm with one query shares a path."""
+        if len(mixes) == 1:
+            return Reads.shared(mixes[0])
+        if self.average:
+            total = mixes[0]
+            for mix in mixes[1:]:
+                total = total + mix
+            return Reads.shared(total / len(mixes))
+        return Reads(*(mixes[index] for index in self.inputs))
+
+
+class DepthRead(DeclaredModule):
+    """One read site: pseudo-queries by name, and the key gain that they share."""
+
+    def __init__(self, width: int, source_names: tuple[str, ...], plan: ReadPlan) -> None:
+        super().__init__()
+        self.source_names, self.plan = source_names, plan
+        self.tied = False
+        """only the first query is read"""
+        self.without: str | None = None
+        """an intervention's: the source left out wherever there is another"""
+        self.exchanged: Mapping[str, str] = {}
+        """an intervention's: the query (value) that a query's (key's) consumers get instead"""
+        for query in plan.queries:
+            self.declare(query.name, (width,), Role.FIXED if query.fixed else Role.DEPTH_READ, ZEROS)
+        shared = [query for query in plan.queries if not query.own_gain]
+        for name in dict.fromkeys(query.gain_name for query in plan.queries):
+            trained = name == "key_gain" and not all(query.fixed for query in shared)
+            self.declare(name, (width,), Role.DEPTH_READ if trained else Role.FIXED, ONES)
+
+    def forward(self, sources: tuple[Source, ...], layer: int, site: Site, tap: Tap | None) -> tuple[Stream, ...]:
+        if self.without is not None:
+            named = zip(self.source_names, sources, strict=True)
+            sources = tuple(source for name, source in named if name != self.without) or sources
+        queries = self.plan.queries[:1] if self.tied else self.plan.queries
+        if self.exchanged:
+            by_name = {query.name: query for query in queries}
+            used = tuple(by_name[self.exchanged.get(query.name, query.name)] for query in queries)
+        else:
+            used = queries
+        mixes, weights = depth_read(
+            [s.value for s in sources],
+            [s.inverse_rms for s in sources],
+            torch.stack([self.get_parameter(query.name) for query in used]),
+            self._gain(used),
+        )
+        if tap is not None:
+            routes = {f"{ROUTE}{query.name}": w for query, w in zip(queries, weights.unbind(0), strict=True)}
+            rms = torch.stack([s.value.square().mean(-1).sqrt() for s in sources], dim=-1)
+            tap(f"{site} depth read", layer, **routes, rms=rms)
+        return mixes.unbind(0)
+
+    def _gain(self, queries: tuple[DepthQuery, ...]) -> Tensor:
+        """[width] where the queries share one, else [query width]."""
+        if all(query.gain_name == queries[0].gain_name for query in queries):
+            return self.get_parameter(queries[0].gain_name)
+        return torch.stack([self.get_parameter(query.gain_name) for query in queries])
+
+    def trained(self) -> tuple[str, ...]:
+        """Names of the parameters that an optimiser takes."""
+        return tuple(name for name, d in self.own_declarations.items() if d.role is not Role.FIXED)
+
+
+def depth_read_flops(geometry: Geometry, layout: BlockLayout, attention: ReadPlan, mlp: ReadPlan) -> float:
+    """Per token: mean square of each published source (2 width), per read and source 4 width for each query, and a
+    read's average (one width for each mix)."""
+    plans = {Site.ATTENTION: attention, Site.MLP: mlp, Site.OUTPUT: ReadPlan()}
+    total = 2.0 * geometry.width * (layout.sublayers + 1)
+    for _, site, sources in layout.reads():
+        queries = len(plans[site].queries)
+        total += queries * geometry.width * (4.0 * len(sources) + plans[site].average)
+    return total

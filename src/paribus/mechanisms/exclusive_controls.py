@@ -1,0 +1,194 @@
+"""Controls for Exclusive Self-Attention: each does something that XSA does, and not the thing that it claims to do.
+
+With u = v/|v| and c = y . u (rows whose value has no size have c = 0, as in XSA):
+
+    xsa-random-direction   z = y - s |c| sign(y . r) r     as much is removed, along a fixed direction r of the head
+    xsa-wrong-token        z = y - s proj_v'(y)            v' of the token `offset` positions earlier
+    xsa-common-mode        z = y - s proj_m(y)             m the mean of v over the document's tokens up to this one
+    xsa-shrink             z = y |y - s c u| / |y|         as short, in y's own direction
+
+If a gain of XSA is about the token's own value, none of these shows it. The first removes XSA's norm and the last
+leaves XSA's norm exactly; the other two project, and remove what they find: read them beside `share_removed`. All stay
+within the token's document and its past, and share a value within a group of query heads. What each recovers: strength
+0 is standard attention. `diagonal_mask` is the control at the attention mask.
+"""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from paribus.kernels.exclude_self import RELATIVE_EPS, exclude_self, own_component
+from paribus.mechanisms.contract import Geometry, Seam, Values
+from paribus.mechanisms.exclusive_control_laws import CONTROL_LAWS
+from paribus.mechanisms.exclusive_diagnostics import EXCLUSIVE_DIAGNOSTICS
+from paribus.mechanisms.exclusive_layers import OnChosenLayers, exclusion_flops
+from paribus.mechanisms.exclusive_prefix import document_mean, earlier_value, scan_steps
+from paribus.roles import DeclaredModule, Init, Role
+from paribus.shapes import Documents, GroupedHeads
+
+
+def wide(t: Tensor) -> Tensor:
+    """Float32, or float64 where it was."""
+    return t.to(torch.promote_types(t.dtype, torch.float32))
+
+
+class RandomDirection(DeclaredModule):
+    """Removes XSA's norm along r. The sign makes it a removal: along r and against y's own component there, as XSA's is
+    along u; with c itself, half of the tokens would gain in length. A token with |c| > 2 |y . r| / s still does: a
+    random direction holds less of y than v does. The gradient reaches v, and y, through |c| as it does in XSA; the sign
+    and r carry none."""
+
+    def __init__(self, geometry: Geometry, strength: float) -> None:
+        super().__init__()
+        self.strength = strength
+        shape = (geometry.kv_heads, geometry.group, geometry.head_width)
+        self.declare("direction", shape, Role.FIXED, Init(std=1.0))
+
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del document
+        drawn = self.get_parameter("direction")
+        r = wide(drawn / torch.linalg.vector_norm(drawn, dim=-1, keepdim=True))
+        c, _ = own_component(y, values.aggregated)
+        along = (wide(y) * r).sum(-1, keepdim=True)
+        return (wide(y) - self.strength * c.abs() * along.detach().sign() * r).to(y.dtype)
+
+
+class WrongToken(nn.Module):
+    """Projects on another token's value. Where the document has no such token, the value is zero and the row passes."""
+
+    def __init__(self, strength: float, offset: int) -> None:
+        super().__init__()
+        self.strength, self.offset = strength, offset
+
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        return exclude_self(y, earlier_value(values.aggregated, document, self.offset), self.strength)
+
+
+class CommonMode(nn.Module):
+    """Projects on the running mean of the document's values, accumulated in float32 or wider."""
+
+    def __init__(self, strength: float) -> None:
+        super().__init__()
+        self.strength = strength
+
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        return exclude_self(y, document_mean(wide(values.aggregated), document), self.strength)
+
+
+class Shrink(nn.Module):
+    """Scales y to the norm that XSA would leave, |y - s c u| = |y| sqrt(1 - s (2 - s) cos^2(y, v)).
+
+    Written with the norm of the remainder, whose derivative is bounded, and not with the root, whose derivative is
+    infinite where nothing is left. At that point (a document's first token, s = 1) the remainder is rounding noise and
+    so is its direction: a factor of at most RELATIVE_EPS counts as a constant.
+    """
+
+    def __init__(self, strength: float, *, through_factor: bool) -> None:
+        super().__init__()
+        self.strength, self.through_factor = strength, through_factor
+
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del document
+        # Divided by its largest element first, so that no square leaves float32. The factor does not depend on it.
+        largest = wide(y).detach().abs().amax(-1, keepdim=True)
+        scaled = wide(y) / largest.clamp_min(torch.finfo(largest.dtype).tiny)
+        value = wide(values.aggregated)
+        c, u = own_component(wide(y), value)
+        c = c / largest.clamp_min(torch.finfo(largest.dtype).tiny)
+        before = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+        after = torch.linalg.vector_norm(scaled - self.strength * c * u, dim=-1, keepdim=True)
+        factor = after / torch.where(largest > 0, before, torch.ones_like(before))
+        if not self.through_factor:
+            factor = factor.detach()
+        factor = torch.where(factor > RELATIVE_EPS, factor, factor.detach())
+        return (wide(y) * factor).to(y.dtype)
+
+
+class ExclusiveControl(OnChosenLayers):
+    """What the controls share: a strength and layers, as XSA has them."""
+
+    strength: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    """XSA's strength that is matched, 0 (standard attention, by its own path) to 1"""
+
+    def active_layers(self, geometry: Geometry) -> frozenset[int]:
+        return frozenset() if self.strength == 0.0 else self.chosen_layers(geometry)
+
+
+class XsaRandomDirection(ExclusiveControl):
+    """Remove XSA's norm of each token along a direction that is fixed per layer and head."""
+
+    name = "xsa-random-direction"
+    seam = Seam.OUTPUT_MAP
+
+    def map_for(self, geometry: Geometry) -> nn.Module:
+        return RandomDirection(geometry, self.strength)
+
+    def layer_flops_per_token(self, geometry: Geometry) -> float:
+        """Per query head element two dot products, a scaling of r and a subtraction (6); per value element the unit
+        vector (4)."""
+        return float((6 * geometry.heads + 4 * geometry.kv_heads) * geometry.head_width)
+
+
+class XsaWrongToken(ExclusiveControl):
+    """Project on the value of an earlier token of the same document. Not norm-matched: compare share_removed."""
+
+    name = "xsa-wrong-token"
+    seam = Seam.OUTPUT_MAP
+
+    offset: Annotated[int, Field(ge=1)] = 1
+    """how many positions earlier the other token stands, from 1; a token without one passes unchanged"""
+
+    def map_for(self, geometry: Geometry) -> nn.Module:
+        del geometry
+        return WrongToken(self.strength, self.offset)
+
+    def validate_for(self, geometry: Geometry) -> str | None:
+        if self.offset >= geometry.context_length:
+            valid = f"valid are 1 to {geometry.context_length - 1}"
+            return f"offset = {self.offset} reaches out of every row: {valid}"
+        return super().validate_for(geometry)
+
+    def layer_flops_per_token(self, geometry: Geometry) -> float:
+        """One exclusion; the other token's value is moved, and zeroed across documents (1 per value element)."""
+        return exclusion_flops(geometry) + geometry.kv_heads * geometry.head_width
+
+
+class XsaCommonMode(ExclusiveControl):
+    """Project on the mean value of the document up to this token. Not norm-matched: compare share_removed."""
+
+    name = "xsa-common-mode"
+    seam = Seam.OUTPUT_MAP
+
+    def map_for(self, geometry: Geometry) -> nn.Module:
+        del geometry
+        return CommonMode(self.strength)
+
+    def layer_flops_per_token(self, geometry: Geometry) -> float:
+        """One exclusion; per value element a masked sum in each step of the scan (2) and the division by the count."""
+        scan = 2 * scan_steps(geometry.context_length) + 1
+        return exclusion_flops(geometry) + scan * geometry.kv_heads * geometry.head_width
+
+
+class XsaShrink(ExclusiveControl):
+    """Scale each head's output to the norm that XSA would leave."""
+
+    name = "xsa-shrink"
+    seam = Seam.OUTPUT_MAP
+
+    through_factor: bool = True
+    """True: the factor is differentiated, so that y and v learn to change it, as XSA lets them; False: a constant"""
+
+    def map_for(self, geometry: Geometry) -> nn.Module:
+        del geometry
+        return Shrink(self.strength, through_factor=self.through_factor)
+
+    def layer_flops_per_token(self, geometry: Geometry) -> float:
+        """Per query head element a dot product, a scaling, the remainder (2 each, 1, 2), two norms (4) and the factor;
+        per value element the unit vector (4)."""
+        return float((10 * geometry.heads + 4 * geometry.kv_heads) * geometry.head_width)
+
+
+DIAGNOSTICS = EXCLUSIVE_DIAGNOSTICS
+LAWS = CONTROL_LAWS
