@@ -145,7 +145,7 @@ def test_no_global_seeds_no_pickles_no_prints() -> None:
 
 def test_every_field_of_a_configuration_is_explained() -> None:
     """A frozen configuration is code with types: each field is followed by a sentence in the source."""
-    files = [*PACKAGE.rglob("config.py"), PACKAGE / "experiment" / "spec.py", *(PACKAGE / "mechanisms").glob("*.py")]
+    files = [*PACKAGE.rglob("config.py"), PACKAGE / "experiment" / "spec.py", *(PACKAGE / "mechanisms").rglob("*.py")]
     for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.ClassDef):

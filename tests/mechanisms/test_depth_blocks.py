@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from paribus.errors import ExperimentFileError
 from paribus.mechanisms import resolve
-from paribus.mechanisms.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.contract import Geometry, Seam
+from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import geometry_of as model_geometry
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from paribus.mechanisms import diagnostics_of, modules
 from paribus.mechanisms.contract import Diagnostic, Site
-from paribus.mechanisms.depth_diagnostics import (
+from paribus.mechanisms.depth.diagnostics import (
     derive_js,
     embedding_mass,
     entropy_share,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from paribus.mechanisms import interventions_of, modules
-from paribus.mechanisms.block_layout import BlockLayout
-from paribus.mechanisms.depth_interventions import ROUTES_EXCHANGED, SOURCE_ABLATED
-from paribus.mechanisms.depth_reads import DepthRead
+from paribus.mechanisms.depth.block_layout import BlockLayout
+from paribus.mechanisms.depth.interventions import ROUTES_EXCHANGED, SOURCE_ABLATED
+from paribus.mechanisms.depth.reads import DepthRead
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm
 

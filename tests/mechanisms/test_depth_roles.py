@@ -10,7 +10,8 @@ from torch import Tensor
 from paribus.errors import ExperimentFileError
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Scheduled, Seam
-from paribus.mechanisms.depth_reads import DepthRead
+from paribus.mechanisms.depth import reads as depth_reads
+from paribus.mechanisms.depth.reads import DepthRead
 from paribus.mechanisms.role_decoupled import RoleDecoupledAttentionResiduals, queries_of, untie_step
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm
@@ -114,8 +115,6 @@ def test_every_control_keeps_the_names_that_the_parent_has(routes: str, bench: L
 
 
 def test_all_queries_of_a_read_are_read_in_one_pass_over_the_sources(bench: LawBench, monkeypatch: pytest.MonkeyPatch):
-    from paribus.mechanisms import depth_reads
-
     passes: list[int] = []
     read = depth_reads.depth_read
 

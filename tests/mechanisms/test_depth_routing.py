@@ -9,8 +9,8 @@ from torch import Tensor
 from paribus.mechanisms import resolve
 from paribus.mechanisms.attention_residuals import BlockAttentionResiduals, BlockResiduals
 from paribus.mechanisms.contract import Geometry, Reads, Seam, Site
-from paribus.mechanisms.depth_laws import disturb_trained
-from paribus.mechanisms.depth_reads import ReadPlan
+from paribus.mechanisms.depth.laws import disturb_trained
+from paribus.mechanisms.depth.reads import ReadPlan
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm, geometry_of
 from paribus.optim.config import OptimiserConfig

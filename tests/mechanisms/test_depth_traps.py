@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from paribus.kernels.depth_read import depth_read, depth_read_reference, inverse_rms
-from paribus.mechanisms import attention_residuals, depth_reads, mlp_decoupled, resolve, role_decoupled
+from paribus.mechanisms import attention_residuals, mlp_decoupled, resolve, role_decoupled
 from paribus.mechanisms.attention_residuals import BlockResiduals
-from paribus.mechanisms.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.contract import Geometry, Law, Reads, Seam, Site, Tap
-from paribus.mechanisms.depth_reads import DepthRead, Memory, Source
+from paribus.mechanisms.depth import reads
+from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
+from paribus.mechanisms.depth.reads import DepthRead, Memory, Source
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm, geometry_of
 from paribus.optim.config import OptimiserConfig
@@ -66,7 +67,7 @@ def plain_read(
 
 
 def install(monkeypatch: pytest.MonkeyPatch, read: Read) -> None:
-    monkeypatch.setattr(depth_reads, "depth_read", read)
+    monkeypatch.setattr(reads, "depth_read", read)
 
 
 def test_the_right_routing_breaks_no_law_and_neither_does_a_right_read_in_plain_operators(
@@ -106,7 +107,7 @@ def test_a_spurious_query_gradient_at_one_source_is_caught(monkeypatch: pytest.M
 
 def test_queries_with_random_initial_values_are_caught(monkeypatch: pytest.MonkeyPatch):
     """G14: a generic initialiser, or a module's default, drew the queries from N(0, 0.02)."""
-    monkeypatch.setattr(depth_reads, "ZEROS", Init(std=0.02))
+    monkeypatch.setattr(reads, "ZEROS", Init(std=0.02))
     assert broken() == {ZERO_START, PARITY}
     for laws in (role_decoupled.LAWS, mlp_decoupled.LAWS):
         assert len(broken(about(laws, "start at exactly zero"))) == 1
@@ -303,10 +304,10 @@ def test_a_frozen_route_that_trains_after_all_is_caught(monkeypatch: pytest.Monk
     """A frozen route whose query an optimiser takes is uniform at step 0 and nowhere else."""
     right = role_decoupled.RoleDecoupledAttentionResiduals.attention_plan
 
-    def thawed(self: role_decoupled.RoleDecoupledAttentionResiduals) -> depth_reads.ReadPlan:
+    def thawed(self: role_decoupled.RoleDecoupledAttentionResiduals) -> reads.ReadPlan:
         plan = right(self)
-        queries = tuple(depth_reads.DepthQuery(q.name, q.feeds, own_gain=q.own_gain) for q in plan.queries)
-        return depth_reads.ReadPlan(queries, plan.inputs, plan.average)
+        queries = tuple(reads.DepthQuery(q.name, q.feeds, own_gain=q.own_gain) for q in plan.queries)
+        return reads.ReadPlan(queries, plan.inputs, plan.average)
 
     monkeypatch.setattr(role_decoupled.RoleDecoupledAttentionResiduals, "attention_plan", thawed)
     found = broken(about(role_decoupled.LAWS, "frozen_v:", "frozen_qk:", "frozen_v_from:"))
@@ -317,11 +318,11 @@ def test_a_tied_arm_that_computes_its_two_mixes_is_caught(monkeypatch: pytest.Mo
     """Two equal mixes are the parent only up to rounding: the bitwise law wants the parent's own path."""
     plan = role_decoupled.RoleDecoupledAttentionResiduals.attention_plan
 
-    def twice(self: role_decoupled.RoleDecoupledAttentionResiduals) -> depth_reads.ReadPlan:
+    def twice(self: role_decoupled.RoleDecoupledAttentionResiduals) -> reads.ReadPlan:
         found = plan(self)
         if not self.tied:
             return found
-        return depth_reads.ReadPlan((*found.queries, depth_reads.DepthQuery("second_query")), (0, 0, 1))
+        return reads.ReadPlan((*found.queries, reads.DepthQuery("second_query")), (0, 0, 1))
 
     monkeypatch.setattr(role_decoupled.RoleDecoupledAttentionResiduals, "attention_plan", twice)
     assert len(broken(about(role_decoupled.LAWS, "tied is Block AttnRes"))) == 1
@@ -330,11 +331,11 @@ def test_a_tied_arm_that_computes_its_two_mixes_is_caught(monkeypatch: pytest.Mo
 def test_a_second_mix_that_nothing_consumes_is_caught(monkeypatch: pytest.MonkeyPatch):
     """The value consuming the query-key mix is the parent in disguise: its query then never learns."""
 
-    def everything_from_the_first(self: depth_reads.ReadPlan, mixes: tuple[Tensor, ...]) -> Reads:
+    def everything_from_the_first(self: reads.ReadPlan, mixes: tuple[Tensor, ...]) -> Reads:
         del self
         return Reads.shared(mixes[0])
 
-    monkeypatch.setattr(depth_reads.ReadPlan, "assign", everything_from_the_first)
+    monkeypatch.setattr(reads.ReadPlan, "assign", everything_from_the_first)
     assert len(broken(about(role_decoupled.LAWS, "trains its queries and gain"))) == 1
 
 

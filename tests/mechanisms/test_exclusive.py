@@ -10,10 +10,10 @@ from paribus.errors import ExperimentFileError
 from paribus.kernels.exclude_self import exclude_self_reference
 from paribus.mechanisms import mechanisms, resolve
 from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Seam, Values
+from paribus.mechanisms.exclusion.laws import map_calls, norm
+from paribus.mechanisms.exclusion.maps import ExcludeSelf, ExcludeSelfByLearnedStrength, excluded
 from paribus.mechanisms.exclusive import LAWS, ExclusiveSelfAttention
 from paribus.mechanisms.exclusive_controls import LAWS as CONTROL_LAWS
-from paribus.mechanisms.exclusive_laws import map_calls, norm
-from paribus.mechanisms.exclusive_maps import ExcludeSelf, ExcludeSelfByLearnedStrength, excluded
 from paribus.mechanisms.laws import universal
 from paribus.mechanisms.standard import UnchangedOutput
 from paribus.model.config import ModelConfig

@@ -8,9 +8,9 @@ from paribus.errors import ExperimentFileError
 from paribus.kernels.exclude_self import exclude_self
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Geometry, Seam, Values
+from paribus.mechanisms.exclusion.laws import map_calls, norm
+from paribus.mechanisms.exclusion.prefix import document_mean, earlier_value, scan_steps
 from paribus.mechanisms.exclusive_controls import Shrink
-from paribus.mechanisms.exclusive_laws import map_calls, norm
-from paribus.mechanisms.exclusive_prefix import document_mean, earlier_value, scan_steps
 from paribus.model.lawbench import LawBench
 from paribus.roles import Role, declarations, initialise
 from paribus.seeds import unit_noise

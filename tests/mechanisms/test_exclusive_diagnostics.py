@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from paribus.kernels.exclude_self import exclude_self
-from paribus.mechanisms import attention_mass as attention_mass_module
-from paribus.mechanisms.attention_mass import Key, attention_mass, by_head
 from paribus.mechanisms.contract import Diagnostic
+from paribus.mechanisms.exclusion import attention_mass as attention_mass_module
+from paribus.mechanisms.exclusion.attention_mass import Key, attention_mass, by_head
+from paribus.mechanisms.exclusion.diagnostics import mean_value, pair_sums
 from paribus.mechanisms.exclusive import DIAGNOSTICS
-from paribus.mechanisms.exclusive_diagnostics import mean_value, pair_sums
 from paribus.model.lawbench import LawBench
 from paribus.seeds import unit_noise
 

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from paribus.mechanisms import exclusive as module
 from paribus.mechanisms import interventions_of
-from paribus.mechanisms.exclusive_laws import output_maps
-from paribus.mechanisms.exclusive_switch import PROJECTION_SWITCHED
+from paribus.mechanisms.exclusion.laws import output_maps
+from paribus.mechanisms.exclusion.switch import PROJECTION_SWITCHED
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm
 

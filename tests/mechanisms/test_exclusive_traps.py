@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus.kernels.exclude_self import cosine, exclude_self
-from paribus.mechanisms import exclusive_controls, exclusive_laws, exclusive_maps, exclusive_prefix, resolve
+from paribus.mechanisms import exclusive_controls, resolve
 from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Seam, Values
+from paribus.mechanisms.exclusion import laws, maps, prefix
 from paribus.mechanisms.exclusive import DIAGNOSTICS, LAWS
 from paribus.mechanisms.laws import causality, document_boundary, shared_tensors_equal
 from paribus.model.config import ModelConfig
@@ -74,7 +75,7 @@ def test_g2_a_group_in_tile_order_is_caught_by_the_law_of_shared_values(
     bench: LawBench, monkeypatch: pytest.MonkeyPatch
 ):
     assert holds(law("query heads that share a value"), bench)
-    monkeypatch.setattr(exclusive_laws, "exclude_self", by_tile_order)
+    monkeypatch.setattr(laws, "exclude_self", by_tile_order)
     assert not holds(law("query heads that share a value"), bench)
 
 
@@ -111,7 +112,7 @@ def test_g3_g7_the_value_before_the_value_map_is_caught_by_the_law_of_the_chosen
     bench: LawBench, monkeypatch: pytest.MonkeyPatch
 ):
     assert holds(law("the value that the arm chose"), bench)
-    monkeypatch.setattr(exclusive_maps, "excluded", lambda values, _: values.projected)
+    monkeypatch.setattr(maps, "excluded", lambda values, _: values.projected)
     assert not holds(law("the value that the arm chose"), bench)
 
 
@@ -198,9 +199,7 @@ def test_g5_a_prefix_has_the_logits_of_the_whole_row_and_a_last_value_for_all_do
 ):
     # Attention over fewer keys may add in another order: some hundred float32 roundings through four layers.
     assert prefix_difference(bench, bench.model(XSA)) < 1e-5
-    monkeypatch.setattr(
-        exclusive_maps, "excluded", lambda values, _: values.aggregated[:, -1:].expand_as(values.aggregated)
-    )
+    monkeypatch.setattr(maps, "excluded", lambda values, _: values.aggregated[:, -1:].expand_as(values.aggregated))
     assert prefix_difference(bench, bench.model(XSA)) > 1e-2
     assert not holds(causality(XSA), bench)
 
@@ -239,7 +238,7 @@ def test_g8_an_absolute_eps_is_caught_by_the_law_that_the_values_size_does_not_m
 
     size = law("whatever the size of the value")
     assert holds(size, bench)
-    monkeypatch.setattr(exclusive_laws, "exclude_self", with_eps)
+    monkeypatch.setattr(laws, "exclude_self", with_eps)
     assert not holds(size, bench)
 
 
@@ -250,7 +249,7 @@ def test_g8_a_dot_product_in_bfloat16_is_caught_by_the_first_token(bench: LawBen
 
     first = law("first token of a document gives z = 0")
     assert holds(first, bench)
-    monkeypatch.setattr(exclusive_laws, "exclude_self", in_its_own_dtype)
+    monkeypatch.setattr(laws, "exclude_self", in_its_own_dtype)
     assert not holds(first, bench)
 
 
@@ -262,7 +261,7 @@ def test_g9_a_norm_after_the_removal_is_caught_by_the_first_token(bench: LawBenc
         return functional.rms_norm(exclude_self(y, v, strength), y.shape[-1:], None, 1e-30)
 
     first = law("first token of a document gives z = 0")
-    monkeypatch.setattr(exclusive_maps, "exclude_self", then_normed)
+    monkeypatch.setattr(maps, "exclude_self", then_normed)
     assert not holds(first, bench)
 
 
@@ -324,7 +323,7 @@ def test_g35_a_gate_inside_the_map_is_caught_unless_it_is_one_number_a_head(
     shape: tuple[int, ...], still: bool, bench: LawBench, monkeypatch: pytest.MonkeyPatch
 ):
     gate = torch.sigmoid(noise("gate", *shape))
-    monkeypatch.setattr(exclusive_maps, "exclude_self", lambda y, v, strength: gate * exclude_self(y, v, strength))
+    monkeypatch.setattr(maps, "exclude_self", lambda y, v, strength: gate * exclude_self(y, v, strength))
     assert holds(law("z is orthogonal to v at strength 1"), bench) is still
 
 
@@ -334,6 +333,6 @@ def test_values_of_other_documents_that_are_masked_by_position_only_are_caught(
     """The wrong-token control without the document: the last token of one document is projected on by the next."""
     arm = {"output_map": {"name": "xsa-wrong-token"}}
     assert holds(document_boundary(arm), bench)
-    monkeypatch.setattr(exclusive_controls, "earlier_value", lambda v, _, offset: exclusive_prefix.shifted(v, offset))
+    monkeypatch.setattr(exclusive_controls, "earlier_value", lambda v, _, offset: prefix.shifted(v, offset))
     # The law moves token 2 of a document that ends at 4; layers carry the change to the last token and over the edge.
     assert not holds(document_boundary(arm), bench)

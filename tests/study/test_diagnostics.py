@@ -17,7 +17,7 @@ from paribus.measure.likelihood import document_nats
 from paribus.measure.probes import probe
 from paribus.measure.routes import depth_routes
 from paribus.mechanisms.contract import Diagnostic, Intervention, Site
-from paribus.mechanisms.depth_diagnostics import OF_EVERY_ROUTING, js_of_roles
+from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING, js_of_roles
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm
 from paribus.reading import ReadCell, ReadStudy

@@ -20,7 +20,8 @@ NOT_MECHANISMS = ("contract", "laws")
 @cache
 def modules() -> tuple[ModuleType, ...]:
     """Every module that declares mechanisms, in-tree first, by name."""
-    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in NOT_MECHANISMS)
+    present = pkgutil.iter_modules(__path__)  # a folder holds parts of mechanisms, no mechanism
+    names = sorted(m.name for m in present if not m.ispkg and m.name not in NOT_MECHANISMS)
     in_tree = [importlib.import_module(f"{__name__}.{name}") for name in names]
     outside = [point.load() for point in sorted(entry_points(group="paribus.mechanisms"), key=lambda point: point.name)]
     return tuple(in_tree + outside)

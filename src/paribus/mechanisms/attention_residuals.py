@@ -19,12 +19,12 @@ import torch
 from torch import nn
 
 from paribus.kernels.depth_read import inverse_rms
-from paribus.mechanisms.attention_residuals_laws import ATTENTION_RESIDUALS_LAWS
-from paribus.mechanisms.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.contract import Geometry, Reads, Seam, Site, Tap
-from paribus.mechanisms.depth_diagnostics import OF_EVERY_ROUTING
-from paribus.mechanisms.depth_interventions import SOURCE_ABLATED
-from paribus.mechanisms.depth_reads import DepthRead, Memory, ReadPlan, Source, depth_read_flops
+from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
+from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING
+from paribus.mechanisms.depth.interventions import SOURCE_ABLATED
+from paribus.mechanisms.depth.parent_laws import ATTENTION_RESIDUALS_LAWS
+from paribus.mechanisms.depth.reads import DepthRead, Memory, ReadPlan, Source, depth_read_flops
 from paribus.roles import DeclaredModule
 from paribus.shapes import Stream
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from paribus.mechanisms.attention_mass import Key, attention_mass
 from paribus.mechanisms.contract import Bench, Geometry, Law, MechanismConfig, Seam, largest
-from paribus.mechanisms.exclusive_diagnostics import EXCLUSIVE_DIAGNOSTICS
+from paribus.mechanisms.exclusion.attention_mass import Key, attention_mass
+from paribus.mechanisms.exclusion.diagnostics import EXCLUSIVE_DIAGNOSTICS
 from paribus.shapes import AllowedPairs, Documents, PerHead
 
 

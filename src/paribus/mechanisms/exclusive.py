@@ -17,12 +17,12 @@ from pydantic_core import PydanticCustomError
 from torch import nn
 
 from paribus.mechanisms.contract import Geometry, Seam
-from paribus.mechanisms.exclusive_diagnostics import EXCLUSIVE_DIAGNOSTICS
-from paribus.mechanisms.exclusive_laws import EXCLUSIVE_LAWS
-from paribus.mechanisms.exclusive_layers import OnChosenLayers, exclusion_flops
-from paribus.mechanisms.exclusive_maps import ExcludedValue, ExcludeSelf, ExcludeSelfByLearnedStrength
-from paribus.mechanisms.exclusive_switch import PROJECTION_SWITCHED
-from paribus.mechanisms.layer_choice import listed
+from paribus.mechanisms.exclusion.diagnostics import EXCLUSIVE_DIAGNOSTICS
+from paribus.mechanisms.exclusion.laws import EXCLUSIVE_LAWS
+from paribus.mechanisms.exclusion.layer_choice import listed
+from paribus.mechanisms.exclusion.layers import OnChosenLayers, exclusion_flops
+from paribus.mechanisms.exclusion.maps import ExcludedValue, ExcludeSelf, ExcludeSelfByLearnedStrength
+from paribus.mechanisms.exclusion.switch import PROJECTION_SWITCHED
 
 LEARNED = "learned"
 

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from paribus.kernels.exclude_self import RELATIVE_EPS, exclude_self, own_component
 from paribus.mechanisms.contract import Geometry, Seam, Values
-from paribus.mechanisms.exclusive_control_laws import CONTROL_LAWS
-from paribus.mechanisms.exclusive_diagnostics import EXCLUSIVE_DIAGNOSTICS
-from paribus.mechanisms.exclusive_layers import OnChosenLayers, exclusion_flops
-from paribus.mechanisms.exclusive_prefix import document_mean, earlier_value, scan_steps
+from paribus.mechanisms.exclusion.control_laws import CONTROL_LAWS
+from paribus.mechanisms.exclusion.diagnostics import EXCLUSIVE_DIAGNOSTICS
+from paribus.mechanisms.exclusion.layers import OnChosenLayers, exclusion_flops
+from paribus.mechanisms.exclusion.prefix import document_mean, earlier_value, scan_steps
 from paribus.roles import DeclaredModule, Init, Role
 from paribus.shapes import Documents, GroupedHeads
 

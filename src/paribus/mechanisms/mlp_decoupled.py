@@ -11,9 +11,9 @@ attention read has one source and a dead one; and the sources of an MLP read are
 
 from paribus.mechanisms.attention_residuals import BlockAttentionResiduals
 from paribus.mechanisms.contract import Law, Site
-from paribus.mechanisms.depth_diagnostics import js_of_roles
-from paribus.mechanisms.depth_interventions import ROUTES_EXCHANGED
-from paribus.mechanisms.depth_laws import (
+from paribus.mechanisms.depth.diagnostics import js_of_roles
+from paribus.mechanisms.depth.interventions import ROUTES_EXCHANGED
+from paribus.mechanisms.depth.laws import (
     GRADIENT_BOUND,
     GRADIENT_WHY,
     equal_queries_are_the_parent,
@@ -22,7 +22,7 @@ from paribus.mechanisms.depth_laws import (
     untouched_initial_values,
     zero_query_parity,
 )
-from paribus.mechanisms.depth_reads import DepthQuery, ReadPlan
+from paribus.mechanisms.depth.reads import DepthQuery, ReadPlan
 
 
 class MlpDecoupledAttentionResiduals(BlockAttentionResiduals):

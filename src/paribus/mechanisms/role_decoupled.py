@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 from paribus.errors import ExperimentFileError
 from paribus.mechanisms.attention_residuals import BlockAttentionResiduals, BlockResiduals
-from paribus.mechanisms.block_layout import BlockLayout
 from paribus.mechanisms.contract import Equivalence, Geometry, Site
-from paribus.mechanisms.depth_diagnostics import js_of_roles
-from paribus.mechanisms.depth_interventions import ROUTES_EXCHANGED
-from paribus.mechanisms.depth_reads import DepthQuery, DepthRead, Memory, ReadPlan, depth_read_flops
-from paribus.mechanisms.role_decoupled_laws import ROLE_DECOUPLED_LAWS
+from paribus.mechanisms.depth.block_layout import BlockLayout
+from paribus.mechanisms.depth.decoupled_laws import ROLE_DECOUPLED_LAWS
+from paribus.mechanisms.depth.diagnostics import js_of_roles
+from paribus.mechanisms.depth.interventions import ROUTES_EXCHANGED
+from paribus.mechanisms.depth.reads import DepthQuery, DepthRead, Memory, ReadPlan, depth_read_flops
 from paribus.roles import ZEROS, Role
 from paribus.shapes import Stream
 

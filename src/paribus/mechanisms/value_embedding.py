@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from paribus.mechanisms.contract import Bench, Geometry, Law, MechanismConfig, Seam, largest
-from paribus.mechanisms.layer_choice import layer_choice, outside
+from paribus.mechanisms.exclusion.layer_choice import layer_choice, outside
 from paribus.mechanisms.standard import OwnValue
 from paribus.roles import ZEROS, DeclaredModule, Role
 from paribus.shapes import Heads, Tokens

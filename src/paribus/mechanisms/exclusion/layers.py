@@ -6,7 +6,7 @@ from typing import Annotated
 from torch import nn
 
 from paribus.mechanisms.contract import Equivalence, Geometry, MechanismConfig, Seam
-from paribus.mechanisms.layer_choice import layer_choice, outside
+from paribus.mechanisms.exclusion.layer_choice import layer_choice, outside
 from paribus.mechanisms.standard import UnchangedOutput
 
 WITHOUT = "without-value-embedding"

@@ -10,7 +10,7 @@ from itertools import permutations
 from torch import nn
 
 from paribus.mechanisms.contract import Intervention
-from paribus.mechanisms.depth_reads import DepthRead, ReadPlan
+from paribus.mechanisms.depth.reads import DepthRead, ReadPlan
 
 Context = Callable[[], AbstractContextManager[None]]
 

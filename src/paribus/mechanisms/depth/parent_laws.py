@@ -8,7 +8,7 @@ from torch import Tensor
 
 from paribus.kernels.depth_read import inverse_rms
 from paribus.mechanisms.contract import Bench, Law, Reads, Site, Tap, largest
-from paribus.mechanisms.depth_laws import (
+from paribus.mechanisms.depth.laws import (
     GRADIENT_BOUND,
     GRADIENT_WHY,
     routing,
@@ -17,7 +17,7 @@ from paribus.mechanisms.depth_laws import (
     watched_reads,
     zero_query_parity,
 )
-from paribus.mechanisms.depth_reads import Memory, Source
+from paribus.mechanisms.depth.reads import Memory, Source
 
 NAME = "block-attnres"
 LAYOUTS = tuple(routing(NAME, **unit) for unit in ({}, {"blocks": "full"}, {"block_sublayers": 3}, {"block_layers": 2}))

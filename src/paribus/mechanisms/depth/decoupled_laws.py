@@ -4,7 +4,7 @@ import torch
 
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Bench, Law, Reads, Seam, Site, largest
-from paribus.mechanisms.depth_laws import (
+from paribus.mechanisms.depth.laws import (
     GRADIENT_BOUND,
     GRADIENT_WHY,
     descend,
@@ -18,7 +18,7 @@ from paribus.mechanisms.depth_laws import (
     watched_reads,
     zero_query_parity,
 )
-from paribus.mechanisms.depth_reads import Memory
+from paribus.mechanisms.depth.reads import Memory
 
 NAME = "role-decoupled"
 PARENT = routing("block-attnres")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from paribus.mechanisms.contract import Bench, Reads, Site, Tap, largest
-from paribus.mechanisms.depth_reads import DepthRead
+from paribus.mechanisms.depth.reads import DepthRead
 
 Arm = Mapping[str, Mapping[str, Any]]
 NO_EPS = 1e-30

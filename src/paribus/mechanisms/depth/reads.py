@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from paribus.kernels.depth_read import depth_read
-from paribus.mechanisms.block_layout import BlockLayout
 from paribus.mechanisms.contract import ROUTE, Geometry, Reads, Site, Tap
+from paribus.mechanisms.depth.block_layout import BlockLayout
 from paribus.roles import ONES, ZEROS, DeclaredModule, Role
 from paribus.shapes import InverseRms, Stream
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from paribus.kernels.exclude_self import exclude_self, exclude_self_reference
 from paribus.mechanisms.contract import Bench, Law, Seam, Values, largest
-from paribus.mechanisms.exclusive_maps import (
+from paribus.mechanisms.exclusion.maps import (
     ExcludedValue,
     ExcludeSelf,
     ExcludeSelfByLearnedStrength,

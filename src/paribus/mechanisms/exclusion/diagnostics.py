@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from paribus.kernels.exclude_self import cosine
-from paribus.mechanisms.attention_mass import ATTENTION_MASS_DIAGNOSTICS, by_head
 from paribus.mechanisms.contract import Diagnostic
+from paribus.mechanisms.exclusion.attention_mass import ATTENTION_MASS_DIAGNOSTICS, by_head
 from paribus.shapes import GroupValues, TokenWeights
 
 SITE = "attention output"

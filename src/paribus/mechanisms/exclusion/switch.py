@@ -12,7 +12,7 @@ from torch import nn
 
 from paribus.kernels.exclude_self import exclude_self
 from paribus.mechanisms.contract import Intervention, Seam, Values
-from paribus.mechanisms.exclusive_maps import ExcludeSelf, ExcludeSelfByLearnedStrength
+from paribus.mechanisms.exclusion.maps import ExcludeSelf, ExcludeSelfByLearnedStrength
 from paribus.mechanisms.standard import UnchangedOutput
 from paribus.shapes import Documents, GroupedHeads
 

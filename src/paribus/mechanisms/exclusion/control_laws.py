@@ -7,7 +7,7 @@ from torch import Tensor
 
 from paribus.kernels.exclude_self import exclude_self
 from paribus.mechanisms.contract import Bench, Law, Seam, largest
-from paribus.mechanisms.exclusive_laws import (
+from paribus.mechanisms.exclusion.laws import (
     DOCUMENT_STARTS,
     U32,
     U64,
@@ -19,7 +19,7 @@ from paribus.mechanisms.exclusive_laws import (
     trained_difference,
     xsa,
 )
-from paribus.mechanisms.exclusive_prefix import document_mean
+from paribus.mechanisms.exclusion.prefix import document_mean
 
 CONTROLS = ("random-direction", "wrong-token", "common-mode", "shrink")
 STRENGTHS = (0.5, 1.0)
