@@ -228,7 +228,7 @@ def test_figures_and_tables_speak_for_themselves(finished: Outline) -> None:
         assert figure["role"] == "img"
         assert figure["aria-labelledby"] == f"{figure['id']}-title {figure['id']}-desc"
     tables = len(finished.tags("table"))
-    assert len(finished.tags("caption")) == tables == 14
+    assert len(finished.tags("caption")) == tables == 15
     assert {a.get("scope") for a in finished.tags("th")} == {"col", "row"}
 
 

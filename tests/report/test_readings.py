@@ -14,9 +14,9 @@ from paribus.report.content import DiagnosticText, DiagnosticValue, Intervention
 from paribus.report.divergences import divergences_svg
 from paribus.report.evidence import shown_rows
 from paribus.report.interventions import FOREST_ROWS, changes_table, forest_svg, rows_of
-from paribus.report.numbers import MISSING
+from paribus.report.numbers import MISSING, significant
 from paribus.report.positions import positions_svg
-from paribus.report.readings import by_arm_table, divergence_table, fine_table
+from paribus.report.readings import by_arm_table, divergence_table, fine_table, glance_table
 from paribus.report.spread import over_seeds, written
 from paribus.report.tables import Table
 from paribus.stats.paired import t_interval
@@ -189,3 +189,22 @@ def test_every_caption_says_that_it_only_describes(build: Callable, study: Repor
     assert all(
         figure.caption.endswith("Descriptive only.") or "Descriptive only." in figure.caption for figure in drawn
     )
+
+
+def test_the_glance_has_a_row_for_each_reading_and_means_over_layers_and_seeds(study: ReportContent):
+    arms = list(dict.fromkeys(v.arm for v in study.diagnostics))
+    table = glance_table(study.diagnostics, study.diagnostic_texts, arms)
+    assert table is not None
+    checks = {text.title for text in study.diagnostic_texts if text.correctness_only}
+    assert checks
+    titles = [row[0].split("\n")[0] for row in table.rows]
+    assert not checks & set(titles)
+    [of_text] = [text for text in study.diagnostic_texts if text.diagnostic == "cos-y-v"]
+    [found] = [row for row in table.rows if row[0].split("\n")[0] == of_text.title]
+    for arm, shown in zip([column.heading for column in table.columns[1:-1]], found[1:-1], strict=True):
+        own = [v.value for v in study.diagnostics if (v.diagnostic, v.arm) == ("cos-y-v", arm) and v.summary]
+        assert shown == (significant(sum(own) / len(own)) if own else MISSING)
+
+
+def test_nothing_at_a_glance_where_nothing_was_read():
+    assert glance_table([], [], []) is None

@@ -20,7 +20,7 @@ from paribus.errors import StorageError
 from paribus.report import figures, tables
 from paribus.report.content import DiagnosticValue, InterventionValue, ReportContent, RouteChange
 from paribus.report.evidence import Shown, shown_rows
-from paribus.report.readings import fine_table
+from paribus.report.readings import fine_table, glance_table
 from paribus.stats.verdict import Word
 
 PAGE = "report.html"
@@ -57,6 +57,7 @@ def render(content: ReportContent) -> str:
         losses=figures.loss_figures(content, rows),
         milestones=figures.milestone_figures(content, rows),
         diagnostics=[*figures.diagnostic_blocks(content, rows), *_present(figures.divergence_block(content))],
+        glances=_glances(content),
         fine=fine_table(content.diagnostics, content.diagnostic_texts),
         interventions=figures.intervention_blocks(content, rows),
         several_scales=len(figures.scales_of(content)) > 1,
@@ -99,6 +100,15 @@ def _rows(kind: type[Any], records: Sequence[Any]) -> str:
     lines = (json.dumps(_finite([getattr(record, name) for name in columns]), allow_nan=False) for record in records)
     rows = ",\n    ".join(lines)
     return f'{{"columns": {json.dumps(columns)}, "rows": [' + (f"\n    {rows}\n  " if rows else "") + "]}"
+
+
+def _glances(content: ReportContent) -> list[tuple[str, tables.Table]]:
+    """One table a scale."""
+    found = []
+    for scale in figures.scales_of(content):
+        values = [v for v in content.diagnostics if v.scale == scale]
+        found.append((scale, glance_table(values, content.diagnostic_texts, figures.arms_of(content, scale))))
+    return [(scale, table) for scale, table in found if table is not None]
 
 
 def _present(block: figures.Block | None) -> list[figures.Block]:

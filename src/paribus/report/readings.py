@@ -84,6 +84,29 @@ def by_arm_table(values: Sequence[DiagnosticValue], arms: Sequence[str], caption
     return Table(caption, columns, tuple(rows))
 
 
+def glance_table(
+    values: Sequence[DiagnosticValue], texts: Sequence[DiagnosticText], arms: Sequence[str]
+) -> Table | None:
+    """Every reading at one scale in one row, an arm a column: means over layers and seeds. Checks are left out."""
+    titles = {text.diagnostic: text.title for text in texts if not text.correctness_only}
+    read = [v for v in values if v.summary and v.diagnostic in titles and math.isfinite(v.value)]
+    shown = [v for v in read if source_of(v) is None]
+    columns = _ordered(shown, arms)
+    rows = []
+    for name, title in titles.items():
+        own = [v for v in shown if v.diagnostic == name]
+        places = list(dict.fromkeys((v.site, v.group) for v in own))
+        for site, group in places:
+            means = {arm: [v.value for v in own if (v.arm, v.site, v.group) == (arm, site, group)] for arm in columns}
+            place = f"\n{_where(site, group)}" if len(places) > 1 else ""
+            numbers = (significant(float(np.mean(means[arm]))) if means[arm] else MISSING for arm in columns)
+            rows.append((f"{title}{place}", *numbers, own[0].unit or MISSING))
+    if not rows:
+        return None
+    heads = (Column("diagnostic"), *(Column(arm, numeric=True) for arm in columns), Column("unit"))
+    return Table("At a glance: means over layers and seeds", heads, tuple(rows), "Descriptive only.")
+
+
 def divergence_table(values: Sequence[DiagnosticValue], changes: Sequence[RouteChange], arms: Sequence[str]) -> Table:
     """Divergences of routes beside their nulls, in both units, a row an arm and comparison."""
     columns = (

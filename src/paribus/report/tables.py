@@ -92,16 +92,17 @@ def _verdict_note(rows: Sequence[Shown]) -> str:
     if any(row.primary for row in rows):
         parts.append("Bold: the primary contrast.")
     if any(row.interaction for row in rows):
-        parts.append("An interaction subtracts two such differences seed by seed; beside it the size of all four arms.")
+        parts.append("An interaction subtracts two such differences seed by seed; beside it the sizes of its arms.")
     if any(row.p_holm is not None for row in rows):
         parts.append("The interval of a secondary is at the level at which Holm's procedure tested it.")
     return " ".join(parts)
 
 
 def _parameters(row: Shown, totals: Mapping[tuple[str, str], int]) -> str:
-    """Treatment against baseline; of an interaction the totals of its four arms, since nothing is one against one."""
+    """Treatment against baseline; of an interaction the range over its four arms, since nothing is one against one."""
     if row.interaction:
-        return " · ".join(count(totals.get((row.scale, arm))) for arm in row.arms)
+        known = sorted({total for arm in row.arms if (total := totals.get((row.scale, arm))) is not None})
+        return "\n".join([count(known[0]), *([f"to {count(known[-1])}"] if known[1:] else [])]) if known else MISSING
     return _against(totals.get((row.scale, row.treatment)), totals.get((row.scale, row.baseline)))
 
 

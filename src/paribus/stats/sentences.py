@@ -14,7 +14,14 @@ def sentence(verdict: Verdict) -> str:
     head = f"{verdict.treatment} {against} {verdict.baseline} at {verdict.scale} on {verdict.metric}"
     if verdict.word is Word.WAITING:
         return f"{head}: {_waiting(verdict)}"
-    parts = [f"{head}: {verdict.word.value}.", _estimate(verdict), _interval(verdict), _score(verdict), _rest(verdict)]
+    parts = [
+        f"{head}: {verdict.word.value}.",
+        _more_or_less(verdict),
+        _estimate(verdict),
+        _interval(verdict),
+        _score(verdict),
+        _rest(verdict),
+    ]
     return " ".join(part for part in parts if part)
 
 
@@ -70,6 +77,13 @@ def _waiting(verdict: Verdict) -> str:
     if verdict.seeds < verdict.planned_seeds:
         return f"{verdict.word.value}; {verdict.seeds} of {verdict.planned_seeds} pairs are there."
     return f"waiting for the planned seeds of the primary; its own {count_of(verdict.seeds, 'pair')} are there."
+
+
+def _more_or_less(verdict: Verdict) -> str:
+    """What better and worse mean for a difference of two differences."""
+    if not verdict.interaction or not (verdict.word.better or verdict.word.worse):
+        return ""
+    return f"{verdict.treatment} gains {'more' if verdict.word.better else 'less'} than {verdict.baseline}."
 
 
 def _estimate(verdict: Verdict) -> str:
