@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from paribus.report import figures
+from paribus.report import canvas, figures
 from paribus.report.content import DiagnosticText, DiagnosticValue, InterventionValue, ReportContent, RouteChange
+from paribus.report.depth import diagnostic_svgs
 from paribus.report.divergences import divergences_svg
 from paribus.report.evidence import shown_rows
 from paribus.report.interventions import FOREST_ROWS, changes_table, forest_svg, rows_of
@@ -208,3 +209,14 @@ def test_the_glance_has_a_row_for_each_reading_and_means_over_layers_and_seeds(s
 
 def test_nothing_at_a_glance_where_nothing_was_read():
     assert glance_table([], [], []) is None
+
+
+def test_an_arm_looks_alike_on_a_figure_that_other_arms_are_missing_from(study: ReportContent):
+    """Colours are given by the study's arms, not by those that happen to have a reading."""
+    values = [replace(v, site="") for v in of(study, "cos-y-v")]
+    [(whole, _)] = diagnostic_svgs(values, ARMS, "parent", "whole")
+    [(part, _)] = diagnostic_svgs([v for v in values if v.arm in ("exclusive",)], ARMS, "parent", "part")
+    numbers = {arm: canvas.ARM_COLOURS.index(canvas.look_of(ARMS, "parent")[arm][0]) + 1 for arm in ARMS[1:]}
+    assert f"--arm-{numbers['exclusive']})" in whole
+    assert f"--arm-{numbers['exclusive']})" in part
+    assert not any(f"--arm-{numbers[other]})" in part for other in ("rd", "rd-tied"))

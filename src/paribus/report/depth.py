@@ -35,13 +35,14 @@ def diagnostic_svgs(
     others = [value for value in finite if source_of(value) is None]
     present = [arm for arm in arms if any(value.arm == arm for value in values)]
     present += sorted({value.arm for value in values} - set(present))
+    looks = canvas.look_of([*arms, *(arm for arm in present if arm not in arms)], baseline)  # one look on all figures
     figures = []
     with canvas.style():
         if len({value.layer for value in others}) > 1:  # a read that the model makes once is a row of the table
             caption = "Thin lines: seeds; thick lines: their mean."
             if any(value.standard_error is not None for value in others):
                 caption += " Bands: two standard errors over documents to either side, as one seed has them on average."
-            figures.append((_lines(others, present, baseline, name), caption))
+            figures.append((_lines(others, present, looks, name), caption))
         if sources:
             caption = "Mean over seeds. Colour runs by the square root of the value where none is negative."
             figures.append((_maps(sources, present, f"{name}-sources"), caption))
@@ -54,8 +55,7 @@ def largest(values: Iterable[DiagnosticValue]) -> float | None:
     return (math.nan if any(math.isnan(size) for size in sizes) else max(sizes)) if sizes else None
 
 
-def _lines(values: Sequence[DiagnosticValue], arms: Sequence[str], baseline: str, name: str) -> str:
-    looks = canvas.look_of(arms, baseline)
+def _lines(values: Sequence[DiagnosticValue], arms: Sequence[str], looks: dict, name: str) -> str:
     places = list(dict.fromkeys((value.site, value.group) for value in values))
     columns = min(len(places), _COLUMNS)
     rows = math.ceil(len(places) / columns)

@@ -29,7 +29,7 @@ def positions_svg(values: Sequence[DiagnosticValue], arms: Sequence[str], baseli
     places = list(dict.fromkeys((v.site, v.group) for v in shown))
     present = [arm for arm in arms if any(v.arm == arm for v in shown)]
     present += sorted({v.arm for v in shown} - set(present))
-    looks = canvas.look_of(present, baseline)
+    looks = canvas.look_of([*arms, *(arm for arm in present if arm not in arms)], baseline)  # one look on all figures
     columns = min(len(places), _COLUMNS)
     rows = math.ceil(len(places) / columns)
     words = []
