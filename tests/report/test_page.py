@@ -212,7 +212,7 @@ def test_a_diverged_cell_stays_in_the_table_and_is_counted(pages: dict[str, str]
 
 
 def test_a_correctness_check_is_a_note_and_an_unread_diagnostic_says_so(finished: Outline) -> None:
-    assert "A correctness check, true by construction" in finished.words
+    assert "A correctness check of the arms in which it is true by construction" in finished.words
     assert "No value has been read." in finished.words
 
 

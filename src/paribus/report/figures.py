@@ -150,10 +150,13 @@ def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[Blo
         if not values:
             blocks.append(Block(text.title, text.sentence, "No value has been read."))
         elif text.correctness_only:
-            worst = significant(largest(values))
+            worst = {
+                arm: significant(largest(v for v in values if v.arm == arm))
+                for arm in dict.fromkeys(v.arm for v in values)
+            }
             note = (
-                f"A correctness check, true by construction and no evidence for anything: largest absolute value "
-                f"{worst} {values[0].unit} in {len(values)} readings."
+                "A correctness check of the arms in which it is true by construction, and no evidence for anything. "
+                f"Largest absolute value ({values[0].unit}): " + ", ".join(f"{arm} {of}" for arm, of in worst.items())
             )
             blocks.append(Block(text.title, text.sentence, note))
         else:

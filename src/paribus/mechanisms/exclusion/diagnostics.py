@@ -175,8 +175,9 @@ EXCLUSIVE_DIAGNOSTICS = (
     Diagnostic(
         name="cos_z_v",
         title="Alignment left after the output map",
-        sentence="|cos(z, v)|: zero by construction at strength 1, so it checks the implementation and is evidence of "
-        "nothing else.",
+        sentence="|cos(z, v)| with the aggregated value: zero by construction where all of that value's direction is "
+        "removed, so there it checks the implementation (up to rounding, which is large where hardly anything is left "
+        "of y). For other output maps it is not zero and is evidence of nothing.",
         unit="cosine",
         sites=(SITE,),
         observe=_residual_alignment,
