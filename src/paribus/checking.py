@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
@@ -16,9 +17,9 @@ from paribus.experiment.gates import planned_gates
 from paribus.experiment.plan import ArmAtScale
 from paribus.experiment.spec import Execution, Experiment
 from paribus.mechanisms.contract import Seam
-from paribus.mechanisms.laws import all_laws
+from paribus.mechanisms.laws import ROW, UniversalLaw, all_laws
 from paribus.model.build import BACKBONES
-from paribus.model.lawbench import LawBench, Shown, show
+from paribus.model.lawbench import TIME, LawBench, Shown, show
 from paribus.study import prepare_process
 from paribus.terminal import table
 
@@ -32,7 +33,7 @@ def run_gates(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]
 
 
 def run_jobs(jobs: Sequence[Callable[[], Gate]], console: Console) -> list[Gate]:
-    """The gates behind a bar, where somebody watches a terminal."""
+    """The gates behind a bar, where somebody watches a terminal. A mechanism that crashes fails its gate (`Job`)."""
     quiet = not console.is_terminal
     return [job() for job in track(jobs, "gates", console=console, transient=True, disable=quiet)]
 
@@ -44,10 +45,14 @@ def gate_table(found: Sequence[Gate]) -> Table:
         together.setdefault((gate.passed, gate.name, gate.detail), []).append(gate.subject)
     arms = {gate.subject for gate in found if "/" in gate.subject}
     every = f"all {len(arms)} arms"
-    rows = [
-        ("passed" if passed else "FAILED", name, every if set(subjects) == arms else ", ".join(subjects), detail)
-        for (passed, name, detail), subjects in together.items()
-    ]
+    rows: list[tuple[str, ...]] = []
+    said: tuple[str, str] | None = None
+    for (passed, name, detail), subjects in together.items():
+        of = every if set(subjects) == arms and len(arms) > 1 else ", ".join(subjects)
+        # What crashes one gate of an arm crashes the next.
+        found_there = "as above" if not passed and (of, detail) == said else detail
+        said = (of, detail)
+        rows.append(("passed" if passed else "FAILED", *(escape(cell) for cell in (name, of, found_there))))
     return table("Gates", ("", "gate", "of", "found"), rows)
 
 
@@ -59,9 +64,12 @@ def require_gates(found: Sequence[Gate], where: str) -> None:
     """GateError naming every gate that failed, where any did."""
     failed = [gate for gate in found if not gate.passed]
     if failed:
+        together: dict[tuple[str, str], list[str]] = {}
+        for gate in failed:
+            together.setdefault((gate.subject, gate.detail), []).append(gate.name)
         raise GateError(
             f"{where}: {len(failed)} of {len(found)} gates failed",
-            received="; ".join(f"{gate.name} ({gate.subject}: {gate.detail})" for gate in failed),
+            received="; ".join(f"{' + '.join(names)} ({of}: {detail})" for (of, detail), names in together.items()),
             remedy="nothing was trained; mend the mechanism or the experiment file and check again",
         )
 
@@ -78,7 +86,7 @@ def shown_laws(name: str | None, console: Console) -> list[tuple[str, Shown]]:
     ]
     quiet = not console.is_terminal
     return [
-        (subject, show(law, LawBench(backbone)))
+        (subject, show(law, LawBench(backbone, time=ROW if isinstance(law, UniversalLaw) else TIME)))
         for subject, law, backbone in track(jobs, "laws", console=console, transient=True, disable=quiet)
     ]
 
@@ -86,7 +94,10 @@ def shown_laws(name: str | None, console: Console) -> list[tuple[str, Shown]]:
 def law_table(shown: Sequence[tuple[str, Shown]]) -> Table:
     """The laws as a table for the terminal, failures first."""
     ordered = sorted(shown, key=lambda entry: entry[1].passed)
-    rows = [("passed" if law.passed else "FAILED", *_law_row(subject, law)) for subject, law in ordered]
+    rows = [
+        ("passed" if law.passed else "FAILED", *(escape(cell) for cell in _law_row(subject, law)))
+        for subject, law in ordered
+    ]
     return table("Laws", ("", *LAW_COLUMNS), rows, right=(3, 4, 6))
 
 

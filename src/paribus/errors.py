@@ -56,6 +56,10 @@ class StorageError(ParibusError):
     """The disk refused a write."""
 
 
+class MechanismError(ParibusError):
+    """A mechanism cannot be imported, or returns something that its seam does not take."""
+
+
 class RoleError(ParibusError):
     """A parameter without a declared role, with two, or with a role that no optimiser group takes."""
 

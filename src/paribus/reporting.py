@@ -319,6 +319,11 @@ def _caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
             f"Only {min(scored)} held-out documents were scored: another collection may well answer differently."
         )
     found.append("Nothing was tuned for this file by paribus; equal tuning of the arms is the experimenter's to show.")
+    if any(contrast.minus_treatment is not None for contrast in study.experiment.contrasts.values()):
+        found.append(
+            "An interaction is a statement about one scale. This one is in nats; in compute multipliers, which are not "
+            "measured here, its sign may be another, and only where both agree is it a finding about the mechanisms."
+        )
     if any(contrast.metric.startswith("validation.") for contrast in study.experiment.contrasts.values()):
         found.append("A verdict on the validation split is only as good as that split's distance from tuning.")
     found.append(

@@ -24,7 +24,7 @@ from paribus.experiment.gates import Gate
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, Cell, cells, resolve_arms
 from paribus.measuring import HELD_OUT
-from paribus.mechanisms.contract import Diagnostic, Intervention
+from paribus.mechanisms.contract import Intervention
 from paribus.runs.environment import environment
 from paribus.runs.folder import CellFolder, StudyFolder
 
@@ -143,7 +143,7 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
                     "unit": d.unit,
                     "correctness_only": d.correctness_only,
                 }
-                for d in study_diagnostics(study)
+                for d in mechanisms.all_diagnostics()
             ],
             "interventions": [
                 {"intervention": i.name, "title": i.title, "sentence": i.sentence} for i in study_interventions(study)
@@ -159,12 +159,6 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
             "rule_digest": rule,
         }
     )
-
-
-def study_diagnostics(study: Study) -> tuple[Diagnostic, ...]:
-    """Diagnostics of every mechanism in the study, each once; each is read on every arm that has its sites."""
-    found = {d.name: d for module in _modules(study) for d in mechanisms.diagnostics_of(module)}
-    return tuple(found.values())
 
 
 def study_interventions(study: Study) -> tuple[Intervention, ...]:

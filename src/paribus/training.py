@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load
 from torch import nn
 
+from paribus import mechanisms
 from paribus.errors import DivergenceError, StudyFolderError
 from paribus.experiment.donors import adopt
 from paribus.experiment.plan import ArmAtScale, Cell, device_of
@@ -24,7 +25,7 @@ from paribus.model.build import build_model
 from paribus.runs.claims import claim
 from paribus.runs.environment import code_version, environment
 from paribus.runs.folder import CellFolder
-from paribus.study import Study, order_of, prepare_process, study_diagnostics, study_interventions
+from paribus.study import Study, order_of, prepare_process, study_interventions
 from paribus.train.loop import MilestoneReached, train
 from paribus.train.state import TENSORS, TrainState
 
@@ -95,7 +96,7 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     order = order_of(study, arm, cell.scale, cell.seed)
     execution = study.experiment.execution
     rows = execution.micro_batch_rows or order.rows_per_batch
-    looks = (study_diagnostics(study), study_interventions(study))
+    looks = (mechanisms.all_diagnostics(), study_interventions(study))
     measured: list[dict[str, Any]] = []
     try:
         for event in train(state, order, arm.length, arm.base.schedule, rows):

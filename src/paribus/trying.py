@@ -28,7 +28,6 @@ from paribus.experiment.plan import ArmAtScale, device_of
 from paribus.experiment.trial import Trial
 from paribus.measure.probes import ALL, Reading, probe
 from paribus.measuring import limited, scoring_batches
-from paribus.mechanisms.contract import Diagnostic
 from paribus.model.build import build_model
 from paribus.study import corpus_config, prepare_process
 from paribus.terminal import live_trial, steps_of_preparation, table
@@ -170,18 +169,11 @@ def _updates(trial: Trial, arm: ArmAtScale, state: TrainState, corpus: FrozenCor
             yield event
 
 
-def _diagnostics(trial: Trial) -> tuple[Diagnostic, ...]:
-    changed = [config for seam, config in trial.arm.mechanisms.items() if config.name != mechanisms.IDENTITY[seam]]
-    modules = [module for config in changed for module in mechanisms.lineage_of(config)]
-    found = {d.name: d for module in modules for d in mechanisms.diagnostics_of(module)}
-    return tuple(found.values())
-
-
 def _readings(trial: Trial, state: TrainState, corpus: FrozenCorpus) -> list[Reading]:
     base = trial.arm.base
     probed = limited(corpus.split("validation"), base.evaluation.probe_tokens)
     batches = scoring_batches(probed, base.context_length, next(state.model.parameters()).device)
-    return [r for r in probe(state.model, batches, _diagnostics(trial)) if r.bucket == ALL]
+    return [r for r in probe(state.model, batches, mechanisms.all_diagnostics()) if r.bucket == ALL]
 
 
 def show_outcome(outcome: Outcome, trial: Trial, console: Console) -> None:
@@ -204,7 +196,7 @@ def show_outcome(outcome: Outcome, trial: Trial, console: Console) -> None:
     )
     if any(outcome.readings.values()):
         console.print()
-        rows = _reading_rows(outcome, trial)
+        rows = _reading_rows(outcome)
         title = "What the taps show on validation documents, mean over layers"
         console.print(table(title, ("diagnostic", "of", arm, baseline, "unit"), rows, right=(2, 3)))
 
@@ -239,7 +231,7 @@ def _some(steps: list[Step]) -> list[Step]:
     return [s for s in steps if s.step in (1, len(steps)) or s.step % stride == 0]
 
 
-def _reading_rows(outcome: Outcome, trial: Trial) -> list[tuple[str, ...]]:
+def _reading_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     means: dict[tuple[str, str], dict[str, float]] = {}
     for arm, readings in outcome.readings.items():
         by_group: dict[tuple[str, str], list[float]] = {}
@@ -248,7 +240,7 @@ def _reading_rows(outcome: Outcome, trial: Trial) -> list[tuple[str, ...]]:
         for key, values in by_group.items():
             means.setdefault(key, {})[arm] = fmean(values)
     rows: list[tuple[str, ...]] = []
-    for diagnostic in _diagnostics(trial):
+    for diagnostic in mechanisms.all_diagnostics():
         groups = [(group, of_arm) for (name, group), of_arm in means.items() if name == diagnostic.name]
         title = diagnostic.name + (" (a check)" if diagnostic.correctness_only else "")
         for index, (group, of_arm) in enumerate(groups[:GROUPS_SHOWN]):

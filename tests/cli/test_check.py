@@ -1,5 +1,6 @@
 """`paribus check` and `paribus laws`: what they print, and that they see mechanisms of installed packages."""
 
+import io
 import json
 import os
 import subprocess
@@ -8,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from paribus import checking
+from paribus.errors import GateError
 from paribus.experiment.gate import Gate
 from paribus.mechanisms.contract import Bench, Law
 
@@ -110,18 +113,23 @@ def installed(tmp_path: Path) -> Callable[[str], Path]:
     return install
 
 
-@pytest.mark.parametrize(("trace", "passes"), [("1e-4", False), ("0.0", True)], ids=["looks ahead", "does not"])
-def test_check_catches_an_installed_package_that_looks_into_the_future(
-    study: Callable[[str], str], installed: Callable[[str], Path], trace: str, passes: bool
-):
-    file, site = study('output_map = { name = "crystal-ball" }'), installed(LOOKS_AHEAD.format(trace=trace))
-    done = subprocess.run(
+def check_with(site: Path, file: str) -> "subprocess.CompletedProcess[str]":
+    """`paribus check` in a process that finds the package of `site`."""
+    return subprocess.run(
         [sys.executable, "-c", "from paribus.cli import main; main()", "check", file],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path]), "COLUMNS": "200"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize(("trace", "passes"), [("1e-4", False), ("0.0", True)], ids=["looks ahead", "does not"])
+def test_check_catches_an_installed_package_that_looks_into_the_future(
+    study: Callable[[str], str], installed: Callable[[str], Path], trace: str, passes: bool
+):
+    file, site = study('output_map = { name = "crystal-ball" }'), installed(LOOKS_AHEAD.format(trace=trace))
+    done = check_with(site, file)
     if passes:
         assert (done.returncode, done.stderr) == (0, "")
         assert "gates passed" in done.stdout
@@ -132,6 +140,34 @@ def test_check_catches_an_installed_package_that_looks_into_the_future(
     first_row = done.stdout.splitlines()[2]
     assert first_row.startswith("FAILED  a token changes no earlier logit, bit for bit")
     assert "tiny/tried" in first_row
+
+
+def test_check_of_a_package_that_crashes_is_a_table_and_no_traceback(
+    study: Callable[[str], str], installed: Callable[[str], Path]
+):
+    source = LOOKS_AHEAD.format(trace="self.missing")
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "self.missing" in text)
+    done = check_with(installed(source), study('output_map = { name = "crystal-ball" }'))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: study.toml: ")
+    assert "AttributeError: 'Peek' object has no attribute 'missing' (" in done.stderr
+    assert f"crystal_ball.py:{line})" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.stdout.splitlines()[2].startswith("FAILED  outputs are finite at step 0")
+
+
+def test_axes_in_brackets_are_printed_and_an_arm_that_crashes_everywhere_is_described_once():
+    crash = "expected [batch time] = [2, 3]"
+    found = [Gate(name, "tiny/a", False, crash) for name in ("finite", "written")]
+    found.append(Gate("finite", "tiny/b", True, "all"))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(checking.gate_table(found))
+    printed = console.export_text()
+    assert printed.count(crash) == 1
+    assert [line.split()[-2:] for line in printed.splitlines() if "written" in line] == [["as", "above"]]
+    with pytest.raises(GateError) as caught:
+        checking.require_gates(found, "study.toml")
+    assert caught.value.received == f"finite + written (tiny/a: {crash})"
 
 
 def test_failures_come_first_and_arms_of_which_the_same_is_said_share_a_row():

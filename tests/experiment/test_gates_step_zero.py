@@ -1,5 +1,7 @@
 """Gates of one forward pass: a table of sources that is not the wiring is caught and the read is named."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -53,6 +55,20 @@ def test_a_read_in_another_type_is_named():
     gate = dtype_gate("tiny/arm", probe(COMPLETE, reads=reads))
     assert (gate.passed, gate.detail) == (False, "torch.bfloat16 read by layer 1, mlp")
     assert dtype_gate("tiny/arm", probe(COMPLETE, reads=reads[:1])).passed
+
+
+def test_what_is_kept_in_another_type_is_named_although_reads_are_float32():
+    reads = (Read(0, "attention", 1e-6, torch.float32),)
+    found = replace(probe(COMPLETE, reads=reads), kept=(("open", torch.float32), ("after it", torch.float16)))
+    gate = dtype_gate("tiny/arm", found)
+    assert (gate.passed, gate.detail) == (False, "torch.float16 kept after it")
+
+
+def test_a_read_that_is_not_finite_is_not_blamed_on_eps():
+    reads = (Read(0, "attention", 1e-6, torch.float32), Read(1, "mlp", float("nan"), torch.float32))
+    gate = effective_eps_gate("tiny/arm", probe(COMPLETE, reads=reads))
+    assert not gate.passed
+    assert gate.detail == "the read of layer 1, mlp is not finite: nothing can be said of its scale"
 
 
 def test_the_worst_read_decides_on_scale_invariance():

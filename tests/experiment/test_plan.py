@@ -230,5 +230,5 @@ def test_a_mechanism_in_a_packages_init_has_a_digest_of_its_code(outside: Path):
 
 
 def test_a_root_without_source_is_refused():
-    with pytest.raises(ParibusError, match="is not a file"):
+    with pytest.raises(ParibusError, match="is not found"):
         code.code_digest(["paribus.nothing"])

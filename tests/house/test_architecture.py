@@ -30,7 +30,7 @@ ALLOWED = {
     "measure": {*GROUND, "shapes", "mechanisms", "train", "stats"},
     "experiment": {*GROUND, "mechanisms", "model", "optim", "roles", "train"},
     "measuring": {*GROUND, "data", "experiment", "measure", "mechanisms", "runs", "train"},
-    "training": {*GROUND, "experiment", "measuring", "model", "runs", "study", "train"},
+    "training": {"mechanisms", *GROUND, "experiment", "measuring", "model", "runs", "study", "train"},
     "runs": {*GROUND},
     "stats": GROUND,
     "report": {*GROUND, "stats"},

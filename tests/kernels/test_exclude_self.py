@@ -210,6 +210,15 @@ def test_bfloat16_values_and_outputs_of_any_size_give_finite_results(
         assert (left <= 2.0**-8 * norm(z) + WIDTH * 2.0**-133 + 2 * (2 * WIDTH + 6) * U32 * norm(y)).all()
 
 
+@pytest.mark.parametrize("width", [1, 64, 100, 256])
+def test_outputs_of_one_sign_whose_sum_leaves_float32_lose_their_component(width: int):
+    y = torch.full((1, 1, 1, 2, width), 1e37, requires_grad=True)
+    v = torch.full((1, 1, 1, 1, width), 2.0**110, requires_grad=True)
+    z = exclude_self(y, v, 1.0)
+    assert (z.abs() <= 2 * width * U32 * 1e37).all()
+    assert all(t.isfinite().all() for t in torch.autograd.grad(z, (y, v), torch.ones_like(z)))
+
+
 def test_the_removal_happens_in_float32_under_bfloat16_inputs(y: Tensor, v: Tensor, g: Tensor):
     y, v, g = y.bfloat16(), v.bfloat16(), g.bfloat16()
     assert torch.equal(exclude_self(y, v, 1.0), exclude_self(y.float(), v.float(), 1.0).bfloat16())

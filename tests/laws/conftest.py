@@ -11,9 +11,9 @@ Install = Callable[[ModuleType], None]
 
 
 @pytest.fixture(scope="session")
-def bench_of() -> Callable[[str, int], LawBench]:
-    """The bench of a backbone and a number of query heads that share a value, built once."""
-    return cache(lambda backbone, group: LawBench(backbone, query_heads_per_kv_head=group))
+def bench_of() -> Callable[[str, int, int], LawBench]:
+    """The bench of a backbone, of a number of query heads that share a value and of a length of rows, built once."""
+    return cache(lambda backbone, group, time: LawBench(backbone, query_heads_per_kv_head=group, time=time))
 
 
 @pytest.fixture

@@ -4,21 +4,32 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus.mechanisms import IDENTITY
 from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Reads, Seam, Site, Tap, Values
-from paribus.mechanisms.laws import Arm, all_laws, example_arms, universal
+from paribus.mechanisms.laws import (
+    ROW,
+    Arm,
+    Located,
+    UniversalLaw,
+    all_laws,
+    causality,
+    example_arms,
+    rows_apart,
+    universal,
+)
 from paribus.mechanisms.standard import SerialResidual
-from paribus.model.lawbench import LawBench
+from paribus.model.lawbench import TIME, LawBench
 from paribus.roles import DeclaredModule, Init, Role, declarations, initialise
 from paribus.shapes import Documents, GroupedHeads, GroupValues, Stream
 
-BenchOf = Callable[[str, int], LawBench]
+BenchOf = Callable[[str, int, int], LawBench]
 UNIVERSAL_CLAIMS = {law.claim for law in universal({})}
 
 
@@ -40,6 +51,13 @@ def readable(subject: str, backbone: str, law: Law) -> str:
     return "-".join(re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (subject, backbone, law.claim))
 
 
+BOUNDARY = "with the document mask on, a token changes no logit of the next document"
+
+
+def row_of(law: Law) -> int:
+    return ROW if isinstance(law, UniversalLaw) else TIME
+
+
 LAWS = [
     pytest.param(backbone, group, law, id=readable(subject, backbone, law)) for subject, backbone, group, law in laws()
 ]
@@ -47,12 +65,12 @@ LAWS = [
 
 @pytest.mark.parametrize(("backbone", "group", "law"), LAWS)
 def test_the_law_holds(backbone: str, group: int, law: Law, bench_of: BenchOf):
-    assert law.measure(bench_of(backbone, group), False) <= law.bound
+    assert law.measure(bench_of(backbone, group, row_of(law)), False) <= law.bound
 
 
 @pytest.mark.parametrize(("backbone", "group", "law"), LAWS)
 def test_the_perturbation_breaks_the_law(backbone: str, group: int, law: Law, bench_of: BenchOf):
-    assert law.measure(bench_of(backbone, group), True) > law.bound
+    assert law.measure(bench_of(backbone, group, row_of(law)), True) > law.bound
 
 
 def test_the_grouped_bench_has_two_query_heads_for_each_key_value_head():
@@ -162,8 +180,45 @@ class NotANumber(MechanismConfig):
         return _NoNumber()
 
 
-def broken_laws(arm: Arm) -> set[str]:
-    bench = LawBench()
+class _LooksFarAhead(nn.Module):
+    def __init__(self, distance: int) -> None:
+        super().__init__()
+        self.distance = distance
+
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del document
+        ahead = torch.zeros_like(y)
+        ahead[:, : -self.distance] = values.aggregated[:, self.distance :]
+        return y + 0.5 * ahead
+
+
+class LooksFarAhead(MechanismConfig):
+    name = "looks-far-ahead"
+    seam = Seam.OUTPUT_MAP
+    distance: int
+
+    def build(self, geometry: Geometry, layer: int) -> nn.Module:
+        del geometry, layer
+        return _LooksFarAhead(self.distance)
+
+
+class _LessTheBatchMean(nn.Module):
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        del document
+        return y - values.aggregated.mean(0, keepdim=True)
+
+
+class LessTheBatchMean(MechanismConfig):
+    name = "less-the-batch-mean"
+    seam = Seam.OUTPUT_MAP
+
+    def build(self, geometry: Geometry, layer: int) -> nn.Module:
+        del geometry, layer
+        return _LessTheBatchMean()
+
+
+def broken_laws(arm: Arm, time: int = TIME) -> set[str]:
+    bench = LawBench(time=time)
     return {law.claim for law in universal(arm) if not law.measure(bench, False) <= law.bound}
 
 
@@ -177,15 +232,69 @@ def broken_laws(arm: Arm) -> set[str]:
             {"output_map": {"name": "not-a-number"}},
             UNIVERSAL_CLAIMS - {"every tensor of the standard arm is there, with bit-identical initial values"},
         ),
+        (
+            {"output_map": {"name": "less-the-batch-mean"}},
+            # What reaches the other row comes back from it, into the next document.
+            {"a row changes no logit of another row, bit for bit", BOUNDARY},
+        ),
         ({"output_map": {"name": "learned"}}, set()),
     ],
-    ids=["looks one token ahead", "looks ahead once trained", "reads otherwise when tapped", "nan", "a correct one"],
+    ids=[
+        "looks one token ahead",
+        "looks ahead once trained",
+        "reads otherwise when tapped",
+        "nan",
+        "averages rows",
+        "a correct one",
+    ],
 )
 def test_a_wrong_mechanism_is_caught_by_the_law_of_its_fault(
     arm: Arm, broken: set[str], install: Callable[[ModuleType], None]
 ):
     install(sys.modules[__name__])
     assert broken_laws(arm) == broken
+
+
+def looking_ahead(distance: int) -> Arm:
+    return {"output_map": {"name": "looks-far-ahead", "distance": distance}}
+
+
+@pytest.mark.parametrize("distance", [1, 4, 11, 12, 47])
+def test_looking_ahead_is_caught_up_to_the_length_of_a_row(distance: int, install: Callable[[ModuleType], None]):
+    install(sys.modules[__name__])
+    caught = {"a token changes no earlier logit, bit for bit"}
+    assert broken_laws(looking_ahead(distance), ROW) == caught
+    assert broken_laws(looking_ahead(distance), TIME) == (caught if distance < TIME else set())
+
+
+def test_a_broken_causality_says_which_token_reaches_which_logits(install: Callable[[ModuleType], None]):
+    install(sys.modules[__name__])
+    found = causality(looking_ahead(100)).measure(LawBench(time=128), False)
+    assert isinstance(found, Located)
+    assert re.fullmatch(r"the token at 127 changes the logits at 27 \(\d\.\de[-+]\d\d\)", found.where)
+
+
+def test_a_broken_law_of_rows_says_which_row_reaches_which(install: Callable[[ModuleType], None]):
+    install(sys.modules[__name__])
+    found = rows_apart({"output_map": {"name": "less-the-batch-mean"}}).measure(LawBench(), False)
+    assert isinstance(found, Located)
+    assert re.match(r"the token at \d+ of row [01] changes the logits at \d+ of row [01] \(", found.where)
+
+
+def test_a_law_that_crashes_leaves_the_benchs_tokens_as_they_were(monkeypatch: pytest.MonkeyPatch):
+    bench = LawBench()
+    tokens, calls, logits = bench.tokens.clone(), [], bench.logits
+
+    def failing(model: Any, *, tap: Tap | None = None) -> Tensor:
+        calls.append(model)
+        if len(calls) > 1:
+            raise RuntimeError
+        return logits(model, tap=tap)
+
+    monkeypatch.setattr(bench, "logits", failing)
+    with pytest.raises(RuntimeError):
+        causality({}).measure(bench, False)
+    assert torch.equal(bench.tokens, tokens)
 
 
 def test_an_initialiser_that_draws_in_sequence_is_caught(

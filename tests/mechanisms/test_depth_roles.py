@@ -72,6 +72,13 @@ def test_controls_of_the_value_route_are_refused_with_other_routes_naming_both(c
     )
 
 
+@pytest.mark.parametrize("fraction", [-0.5, 0.0, 1.0, 1, float("nan"), "half"])
+def test_a_fraction_of_the_run_out_of_range_is_answered_with_both_ends(fraction: object):
+    with pytest.raises(ExperimentFileError) as caught:
+        config(untie_at=fraction)
+    assert "greater than 0 and less than 1" in caught.value.expected
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("routes", "v|qk"), ("untie_at", 0.0), ("untie_at", 1.0), ("untie_at", 1), ("frozen_v_from", ""), ("tied", 1)],

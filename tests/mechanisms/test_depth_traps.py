@@ -19,6 +19,7 @@ from paribus.mechanisms.contract import Geometry, Law, Reads, Seam, Site, Tap
 from paribus.mechanisms.depth import reads
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.depth.reads import DepthRead, Memory, Source
+from paribus.mechanisms.role_decoupled import UntyingResiduals
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm, geometry_of
 from paribus.optim.config import OptimiserConfig
@@ -152,7 +153,33 @@ def test_cumulative_states_as_sources_are_caught(monkeypatch: pytest.MonkeyPatch
         return Memory(memory.finished, stream)
 
     monkeypatch.setattr(BlockResiduals, "write", cumulative)
-    assert broken() == {SUM, PARITY, FLOAT32}
+    assert broken() == {SUM, PARITY, FLOAT32, ON_RECORD}
+
+
+def test_a_record_with_the_right_number_of_wrong_names_is_caught(monkeypatch: pytest.MonkeyPatch):
+    """Counts agree: newest first, and the running sum under the finished block's name."""
+    source_lists = BlockLayout.source_lists
+
+    def newest_first(self: BlockLayout) -> list[dict[str, Any]]:
+        entries = source_lists(self)
+        return [{**entry, "sources": [*reversed(entry["sources"][:-1]), entry["sources"][-1]]} for entry in entries]
+
+    monkeypatch.setattr(BlockLayout, "source_lists", newest_first)
+    assert broken() == {ON_RECORD}
+
+
+def test_a_query_that_is_copied_again_at_every_announcement_is_caught(monkeypatch: pytest.MonkeyPatch):
+    """It agrees with one that is copied once until an update has moved the two apart."""
+    at_step = UntyingResiduals.at_step
+
+    def copying(self: UntyingResiduals, step: int, steps: int) -> None:
+        with torch.no_grad():
+            self.get_parameter("untied").zero_()
+        at_step(self, step, steps)
+
+    monkeypatch.setattr(UntyingResiduals, "at_step", copying)
+    about_untying = about(role_decoupled.LAWS, "untie_at")
+    assert broken(about_untying) == {law.claim for law in about_untying}
 
 
 def test_a_list_that_takes_both_the_stream_and_the_output_is_caught(monkeypatch: pytest.MonkeyPatch):

@@ -88,7 +88,31 @@ def test_a_layer_choice_of_another_form_is_refused(name: str, layers: object):
 
 
 @pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
-@pytest.mark.parametrize("layers", [[-1], [0, 4], "last:5"])
+@pytest.mark.parametrize("layers", [[0, 0, 1], [2, 1, 2, 0, 0]])
+def test_a_layer_that_is_listed_twice_is_refused_by_its_index(name: str, layers: list[int]):
+    repeated = ", ".join(str(index) for index in sorted({index for index in layers if layers.count(index) > 1}))
+    with pytest.raises(ExperimentFileError) as caught:
+        resolved(name=name, layers=layers)
+    assert f"every layer index once (repeated: {repeated})" in caught.value.expected
+
+
+def test_one_choice_of_layers_is_one_configuration_however_it_is_listed():
+    assert xsa(layers=[2, 0]) == xsa(layers=[0, 2])
+
+
+@pytest.mark.parametrize(("layers", "received"), [("last:5", 5), ("last:20", 20)])
+def test_more_last_layers_than_there_are_is_answered_with_the_words_that_are_valid(
+    layers: str, received: int, geometry: Geometry
+):
+    problem = xsa(layers=layers).validate_for(geometry)
+    assert str(problem).startswith(
+        f'layers = "{layers}" asks for {received} of 4 layers: valid are "last:1" to "last:4"'
+    )
+    assert "-" not in str(problem)
+
+
+@pytest.mark.parametrize("name", ON_CHOSEN_LAYERS)
+@pytest.mark.parametrize("layers", [[-1], [0, 4]])
 def test_layers_outside_the_model_are_refused_with_the_valid_range(name: str, layers: object, geometry: Geometry):
     message = resolved(name=name, layers=layers).validate_for(geometry)
     assert message is not None

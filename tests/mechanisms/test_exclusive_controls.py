@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from paribus.kernels.exclude_self import exclude_self
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Geometry, Seam, Values
 from paribus.mechanisms.exclusion.laws import map_calls, norm
-from paribus.mechanisms.exclusion.prefix import document_mean, earlier_value, scan_steps
-from paribus.mechanisms.exclusive_controls import Shrink
+from paribus.mechanisms.exclusion.prefix import document_mean, earlier_sum, earlier_value, scan_steps
+from paribus.mechanisms.exclusive_controls import RandomDirection, Shrink
 from paribus.model.lawbench import LawBench
 from paribus.roles import Role, declarations, initialise
 from paribus.seeds import unit_noise
@@ -147,8 +148,8 @@ def test_the_running_mean_is_that_of_the_documents_values_whatever_the_length(v:
     for row in range(2):
         for t in range(time):
             own = [s for s in range(t + 1) if document[row, s] == document[row, t]]
-            # log2(16) roundings of the scan, one of the quotient.
-            assert ((means[row, t] - v[row, own].double().mean(0)).abs() <= 8 * U32 * v[row, own].abs().amax(0)).all()
+            # log2(16) steps, each of two products by rounded weights and a sum.
+            assert ((means[row, t] - v[row, own].double().mean(0)).abs() <= 16 * U32 * v[row, own].abs().amax(0)).all()
 
 
 def test_a_long_documents_mean_stays_accurate_and_another_documents_values_do_not_enter_it():
@@ -156,12 +157,27 @@ def test_a_long_documents_mean_stays_accurate_and_another_documents_values_do_no
     document = (torch.arange(3000) >= 1000).long()[None]
     means = document_mean(v, document)
     exact = v[:, 1000:].double().cumsum(1) / torch.arange(1, 2001)[None, :, None, None, None]
-    # 12 roundings of sums of numbers of one sign, mostly.
-    assert ((means[:, 1000:] - exact).abs() <= 16 * U32 * 4).all()
+    # 12 steps, each of two products by rounded weights and a sum of numbers of one sign, mostly.
+    assert ((means[:, 1000:] - exact).abs() <= 12 * 4 * U32 * 4).all()
     other = v.clone()
     other[:, :1000] = 1e6
     assert torch.equal(document_mean(other, document)[:, 1000:], means[:, 1000:])
     assert scan_steps(3000) == 12
+
+
+def test_a_mean_is_no_larger_than_its_values_whatever_their_size_and_number():
+    """Sums of 256 values of 3e38 would leave float32."""
+    v = torch.full((1, 256, 1, 1, 2), 3e38)
+    means = document_mean(v, torch.zeros(1, 256, dtype=torch.long))
+    # Eight steps, each of two products by rounded weights and a sum.
+    assert ((means / 3e38 - 1).abs() <= 8 * 4 * U32).all()
+
+
+@pytest.mark.parametrize("time", [1, 2, 7, 300])
+def test_the_sum_of_earlier_positions_is_that_of_the_running_sum_without_the_own(time: int):
+    t = noise("sums", 2, time, 3).double()
+    assert ((earlier_sum(t) - (t.cumsum(1) - t)).abs() <= 2 * time * U64 * t.abs().sum(1, keepdim=True)).all()
+    assert not earlier_sum(t)[:, 0].any()
 
 
 def test_an_earlier_value_carries_its_gradient_to_the_token_that_has_it(v: Tensor):
@@ -208,6 +224,62 @@ def test_where_nothing_would_be_left_shrinking_gives_zero_and_no_gradient_of_noi
     of_y, of_v = torch.autograd.grad(z, (own, value), torch.ones_like(z))
     assert (of_y.abs() <= 2 * (2 * WIDTH + 4) * U32).all()
     assert not of_v.any()
+
+
+def test_shrinking_passes_rows_without_a_value_as_exclusion_does_also_where_there_is_no_output(v: Tensor):
+    own, value = torch.zeros_like(v).requires_grad_(), v.clone()
+    value[:, 3:7] = 0.0
+    value.requires_grad_()
+    g = noise("g", *v.shape)
+    found = torch.autograd.grad(
+        Shrink(1.0, through_factor=True)(own, Values(value, value), DOCUMENT), (own, value), g, allow_unused=True
+    )
+    expected = torch.autograd.grad(exclude_self(own, value, 1.0), (own, value), g)
+    assert torch.equal(found[0][:, 3:7], g[:, 3:7])
+    assert torch.equal(found[0][:, 3:7], expected[0][:, 3:7])
+    assert not found[1].any()
+    assert found[0].isfinite().all()
+
+
+@pytest.mark.parametrize(("of_y", "of_v"), [(1e37, 1e37), (1e37, 1e33), (1e-37, 1e-37), (1.0, 1e37)])
+def test_shrinking_and_its_gradient_do_not_depend_on_sizes(of_y: float, of_v: float, y: Tensor, v: Tensor):
+    """Rows of 64 features of one sign, at sizes whose squares and sums leave float32: the same factor, the gradient of
+    y as at size 1, that of v by the ratio of both sizes."""
+
+    def of(size_y: float, size_v: float) -> tuple[Tensor, Tensor, Tensor]:
+        own, value = ((size * t.abs().repeat(1, 1, 1, 1, 8)).requires_grad_() for size, t in ((size_y, y), (size_v, v)))
+        z = Shrink(0.7, through_factor=True)(own, Values(value, value), DOCUMENT)
+        by_y, by_v = torch.autograd.grad(z, (own, value), torch.ones_like(z))
+        return z.detach(), by_y, by_v
+
+    z, by_y, by_v = of(of_y, of_v)
+    z_at_one, by_y_at_one, by_v_at_one = of(1.0, 1.0)
+    # Float32 sums of 64 products a few deep, on numbers up to 64 times those compared; values of decimal sizes.
+    for a, b in ((z / of_y, z_at_one), (by_y, by_y_at_one), (by_v / (of_y / of_v), by_v_at_one)):
+        assert ((a - b).abs() <= 1e-4 * b.abs().amax()).all()
+
+
+def test_a_random_direction_often_makes_the_output_longer_and_never_moves_it_farther_than_exclusion(noise_64: Any):
+    y, v, output_map = noise_64
+    z = output_map(y, Values(v, v), torch.zeros(y.shape[:2], dtype=torch.long))
+    moved, by_exclusion = norm(y - z), norm(y - exclude_self(y, v, 1.0))
+    assert ((moved - by_exclusion).abs() <= 64 * U32 * norm(y)).all()
+    # cos(y, v) of about 0.38: a standard normal is below 1.52 for 87 % of tokens; 3,000 of them, sd 0.6 %.
+    assert float((norm(z) > norm(y)).double().mean()) == pytest.approx(0.87, abs=0.03)
+    sentence = " ".join(str(RandomDirection.__doc__).split())
+    assert "usually goes past zero" in sentence
+
+
+@pytest.fixture
+def noise_64(geometry: Geometry) -> tuple[Tensor, Tensor, Any]:
+    """Outputs of 64 features with a cosine of 0.38 to their values, and a random direction."""
+    v = noise("v64", 1, 1000, 3, 1, 64)
+    across = noise("across64", *v.shape)
+    u = v / v.norm(dim=-1, keepdim=True)
+    across = across - (across * u).sum(-1, keepdim=True) * u
+    across = across / across.norm(dim=-1, keepdim=True)
+    wide = replace(geometry, head_width=64, width=192)
+    return 0.38 * u + (1 - 0.38**2) ** 0.5 * across, v, built(wide, "xsa-random-direction")
 
 
 def test_the_norm_removed_by_a_control_is_known_from_the_diagnostic_that_reads_every_arm(bench: LawBench):

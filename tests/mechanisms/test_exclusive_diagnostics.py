@@ -1,3 +1,4 @@
+import weakref
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -7,7 +8,7 @@ from torch import Tensor
 from paribus.kernels.exclude_self import exclude_self
 from paribus.mechanisms.contract import Diagnostic
 from paribus.mechanisms.exclusion import attention_mass as attention_mass_module
-from paribus.mechanisms.exclusion.attention_mass import Key, attention_mass, by_head
+from paribus.mechanisms.exclusion.attention_mass import attention_masses, by_head
 from paribus.mechanisms.exclusion.diagnostics import mean_value, pair_sums
 from paribus.mechanisms.exclusive import DIAGNOSTICS
 from paribus.model.lawbench import LawBench
@@ -137,7 +138,8 @@ def test_attention_mass_is_that_of_the_loop_over_pairs_however_queries_are_block
     monkeypatch.setattr(attention_mass_module, "BLOCK", block)
     weights = naive_weights(tapped["attention/q"], tapped["attention/k"], allowed)
     starts = torch.zeros_like(DOCUMENTS) if allowed is None else torch.tensor([[0, 0, 0, 3, 3, 3, 3], [0] * 7])
-    site = tapped if allowed is None else {**tapped, "attention/allowed": allowed}
+    site = {k: t.clone() for k, t in tapped.items()}  # tensors that no other block size has been asked about
+    site = site if allowed is None else {**site, "attention/allowed": allowed}
 
     def expected(row: int, time: int, kv: int, member: int) -> float:
         key = time if name == "diagonal_mass" else int(starts[row, time])
@@ -157,12 +159,63 @@ def test_attention_mass_is_that_of_the_attention_that_ran(bench: LawBench):
 
     with torch.no_grad():
         bench.logits(bench.model({}), tap=tap)
-    own, first = (attention_mass(seen["attention/q"], seen["attention/k"], None, key)[..., None] for key in Key)
+    own, first = (mass[..., None] for mass in attention_masses(seen["attention/q"], seen["attention/k"], None))
     y, v = seen["attention output/y"], seen["attention output/v"]
     rebuilt = own[:, 1] * v[:, 1] + first[:, 1] * v[:, 0]
     # Weights recomputed in float32 from scores up to a few.
     assert ((rebuilt - y[:, 1]).abs() <= 64 * U32 * v.abs().amax()).all()
     assert torch.equal(own[:, 0], torch.ones_like(own[:, 0]))
+
+
+def test_both_masses_of_a_layer_form_its_weights_once_and_other_tensors_form_them_anew(
+    tapped: dict[str, Tensor], weight: Tensor, monkeypatch: pytest.MonkeyPatch
+):
+    formed: list[Tensor] = []
+
+    def counting(q: Tensor, k: Tensor, allowed: Tensor | None) -> object:
+        formed.append(q)
+        return attention_masses(q, k, allowed)
+
+    monkeypatch.setattr(attention_mass_module, "attention_masses", counting)
+    masses = ("diagonal_mass", "first_token_share")
+    site = {k: t.clone() for k, t in tapped.items()}
+    alone = [observed(name, {k: t.clone() for k, t in site.items()}, weight)["head:0"] for name in masses]
+    formed.clear()
+    together = [observed(name, site, weight)["head:0"] for name in masses]
+    assert len(formed) == 1
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    for change in ({"attention/q": site["attention/q"] + 1}, {"attention/k": -site["attention/k"]}):
+        changed = observed("diagonal_mass", {**site, **change}, weight)["head:0"]
+        q, k = ({**site, **change}[f"attention/{name}"] for name in "qk")
+        expected = attention_masses(q, k, None).itself[..., 0, 0]
+        assert torch.equal(changed, expected)
+    within = observed("first_token_share", {**site, "attention/allowed": SAME_DOCUMENT}, weight)["head:0"]
+    assert not torch.equal(within, together[1])
+    assert torch.equal(observed("first_token_share", site, weight)["head:0"], together[1])
+
+
+def test_the_masses_formed_last_keep_no_tapped_tensor_alive(tapped: dict[str, Tensor], weight: Tensor):
+    site = {k: t.clone() for k, t in tapped.items()}
+    observed("diagonal_mass", site, weight)
+    seen = weakref.ref(site["attention/q"])
+    del site
+    assert seen() is None
+
+
+def test_sentences_say_which_positions_and_which_value_they_are_about():
+    assert "first position of every row" in BY_NAME["cos_y_v"].sentence
+    assert "first token of each document" not in BY_NAME["cos_y_v"].sentence
+    assert "aggregated" in BY_NAME["own_component_removed"].sentence
+
+
+def test_the_own_component_removed_is_no_strength_where_another_value_is_excluded(
+    tapped: dict[str, Tensor], weight: Tensor
+):
+    y, v = tapped["attention output/y"].double(), tapped["attention output/v"].double()
+    z = exclude_self(y, noise("projected", *v.shape).double(), 1.0)
+    removing = {"attention output/y": y, "attention output/v": v, "attention output/z": z}
+    found = means(BY_NAME["own_component_removed"], observed("own_component_removed", removing, weight), weight)
+    assert abs(found["mean over heads"] - 1.0) > 0.1
 
 
 def test_mean_pairwise_cosine_is_that_of_the_loop_over_pairs_of_counted_tokens(

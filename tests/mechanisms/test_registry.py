@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
 
@@ -6,8 +7,18 @@ import pytest
 from pydantic import ValidationError
 from torch import nn
 
-from paribus.errors import ExperimentFileError
-from paribus.mechanisms import IDENTITY, diagnostics_of, interventions_of, lineage_of, mechanisms, modules, resolve
+from paribus import mechanisms as mechanisms_package
+from paribus.errors import ExperimentFileError, MechanismError
+from paribus.mechanisms import (
+    IDENTITY,
+    all_diagnostics,
+    diagnostics_of,
+    interventions_of,
+    lineage_of,
+    mechanisms,
+    modules,
+    resolve,
+)
 from paribus.mechanisms.contract import Geometry, MechanismConfig, Seam
 from paribus.mechanisms.exclusive import ExclusiveSelfAttention
 
@@ -117,3 +128,20 @@ def test_what_a_mechanism_extends_reads_its_models_too():
     names = [module.__name__.rpartition(".")[2] for module in lineage_of(child)]
     assert names == ["role_decoupled", "attention_residuals"]
     assert [m.__name__ for m in lineage_of(resolve(Seam.MASK, None, "here"))] == ["paribus.mechanisms.standard"]
+
+
+def test_an_entry_point_that_cannot_be_imported_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch):
+    point = EntryPoint("mine", "no_such_module_of_mine", "paribus.mechanisms")
+    monkeypatch.setattr(mechanisms_package, "entry_points", lambda **_: (point,))
+    mechanisms_package.modules.cache_clear()
+    with pytest.raises(MechanismError) as caught:
+        modules()
+    mechanisms_package.modules.cache_clear()
+    assert caught.value.what == "the mechanism 'mine' of an installed package cannot be imported"
+    assert "no_such_module_of_mine" in caught.value.received
+
+
+def test_every_diagnostic_is_read_once_whoever_declares_it():
+    names = [diagnostic.name for diagnostic in all_diagnostics()]
+    assert len(names) == len(set(names))
+    assert {"cos_y_v", "share_removed", "depth_weights_attention", "js_roles_attention"} <= set(names)

@@ -1,17 +1,22 @@
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paribus.mechanisms.contract import Reads, Site, Tap, Values
+from paribus.errors import MechanismError
+from paribus.mechanisms.contract import Reads, Seam, Site, Tap, Values
 from paribus.model.config import ModelConfig
 from paribus.model.prenorm import Prenorm
 
 Build = Callable[..., Prenorm]
+GROUPED = "[batch time kv_head group head_width] = [2, 16, 3, 1, 8], torch.float32"
+PLAIN = "[batch time kv_head head_width] = [2, 16, 3, 8], torch.float32"
 U32, U64 = 2.0**-24, 2.0**-53
 
 
@@ -267,3 +272,56 @@ def test_without_a_tap_no_operation_is_run_that_serves_taps(build: Build, tokens
     for name in computing(silent):
         removed.remove(name)  # everything that runs without a tap runs with one
     assert len(computing(silent)) > 50
+
+
+class _Returns(nn.Module):
+    """In the place of a map: what `change` makes of its first argument."""
+
+    def __init__(self, change: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, first: Tensor, *rest: object) -> Any:
+        del rest
+        return self.change(first)
+
+
+@pytest.mark.parametrize(
+    ("seam", "change", "expected", "received"),
+    [
+        (Seam.OUTPUT_MAP, lambda y: y.flatten(2, 3), GROUPED, "[2, 16, 3, 8], torch.float32"),
+        (Seam.OUTPUT_MAP, lambda y: y[:, :1], GROUPED, "[2, 1, 3, 1, 8], torch.float32"),
+        (Seam.OUTPUT_MAP, lambda y: y.double(), GROUPED, "[2, 16, 3, 1, 8], torch.float64"),
+        (Seam.OUTPUT_MAP, lambda y: (y, y), GROUPED, "tuple"),
+        (Seam.VALUE_MAP, lambda v: v.mean(1, keepdim=True), PLAIN, "[2, 1, 3, 8], torch.float32"),
+        (Seam.VALUE_MAP, lambda _: None, PLAIN, "NoneType"),
+    ],
+    ids=["flat heads", "one position", "another dtype", "a tuple", "a value that broadcasts", "nothing"],
+)
+def test_a_map_that_breaks_its_seams_contract_is_refused_with_shapes_and_layer(
+    build: Build, tokens: Tensor, seam: Seam, change: Callable[[Tensor], Any], expected: str, received: str
+):
+    model = build({})
+    setattr(model.layers[1].attention, seam, _Returns(change))
+    with pytest.raises(MechanismError) as caught:
+        model(tokens, torch.zeros_like(tokens))
+    assert caught.value.what.startswith("_Returns of layer 1 returned")
+    assert (caught.value.expected, caught.value.received) == (expected, received)
+
+
+COMPILED = """
+import torch
+from paribus.model.lawbench import LawBench
+
+bench = LawBench()
+model = bench.model({"output_map": {"name": "xsa"}, "value_map": {"name": "value-embedding"}})
+compiled = torch.compile(model, fullgraph=True, backend="eager")
+with torch.no_grad():
+    assert torch.equal(compiled(bench.tokens, bench.document), bench.logits(model))
+"""
+
+
+def test_checking_the_seams_leaves_the_model_one_graph():
+    # In a process of its own: the shape checks of the tests cannot be compiled.
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -67,7 +67,11 @@ def source_closure(roots: Iterable[str]) -> dict[str, Path]:
         path = module_path(name)
         if path is None:
             if name in roots:
-                raise ParibusError(f"the source of module '{name}' is not a file", remedy="install it as source files")
+                raise ParibusError(
+                    f"the source of module '{name}' is not found",
+                    expected="a module whose source is a file, as when the study was run",
+                    remedy="install the package that holds it (as source files), or put it on PYTHONPATH",
+                )
             continue  # a name inside a module, not a module
         if path.name == "__init__.py" and name.split(".")[0] == "paribus":
             continue  # here packages hold no logic except the registry; elsewhere they may hold a mechanism

@@ -6,29 +6,30 @@ Arms of equal mechanisms, recipe and depth are shown once, whatever their width:
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 
-from paribus.experiment.gate import Gate, require_all
-from paribus.experiment.law_gates import bench, bench_of, declared_laws, law_gate
+from paribus.experiment.gate import Gate, Job, require_all
+from paribus.experiment.law_gates import bench, bench_of, declared_laws, law_gate, row_of
 from paribus.experiment.narrow import narrowed
 from paribus.experiment.pairs import check_contrast
 from paribus.experiment.plan import ArmAtScale
 from paribus.experiment.short_run import Setting, ShortRun, ShortRuns, tables_of
 from paribus.experiment.spec import Experiment
-from paribus.experiment.step_zero import (
-    Probe,
-    dtype_gate,
-    effective_eps_gate,
-    probe_arm,
-    routing_table_gate,
-    shared_gate,
-    written_gate,
+from paribus.experiment.step_zero import PROBE_GATES, Probe, probe_arm
+from paribus.experiment.training_gates import (
+    FIXED,
+    GRADIENT,
+    RESUMED,
+    equivalence_gate,
+    fixed_gate,
+    gradient_gate,
+    resume_gate,
 )
-from paribus.experiment.training_gates import equivalence_gate, fixed_gate, gradient_gate, resume_gate
+from paribus.mechanisms.contract import Law
 from paribus.mechanisms.laws import universal
+from paribus.model.lawbench import LawBench
 from paribus.roles import Role
 
 __all__ = ["Gate", "arm_gates", "gates", "number_of_gates", "planned_gates", "require_all"]
 
-Job = Callable[[], Gate]
 Arms = Mapping[tuple[str, str], ArmAtScale]
 SHORT_RUN_HEAD_WIDTH = 8
 
@@ -44,9 +45,9 @@ def number_of_gates(experiment: Experiment, arms: Arms) -> int:
     return len(planned_gates(experiment, arms))
 
 
-def planned_gates(experiment: Experiment, arms: Arms) -> list[Job]:
+def planned_gates(experiment: Experiment, arms: Arms) -> list[Callable[[], Gate]]:
     """The gates of all contrasts whose arms are given, then those of the arms. Nothing has run yet."""
-    pairs: list[Job] = []
+    pairs: list[Callable[[], Gate]] = []
     for name, contrast in experiment.contrasts.items():
         if {(experiment.contrast_scale(contrast), arm) for arm in contrast.arms} <= arms.keys():
             pairs.append(partial(_pair_gate, experiment, name, arms))
@@ -61,23 +62,20 @@ def arm_gates(experiment: Experiment, arms: Arms) -> list[Job]:
     for subject, (setting, arm) in settings.items():
         # Built when its first gate runs, and shared by all of them.
         probed = cache(partial(probe_arm, arm, (experiment.study, arm.scale, experiment.seeds.first)))
-        jobs += [
-            partial(_of_probe, gate, subject, probed)
-            for gate in (written_gate, shared_gate, dtype_gate, effective_eps_gate, routing_table_gate)
-        ]
-        jobs.append(partial(_of_run, gradient_gate, subject, setting, runs))
-        jobs.append(partial(_of_run, resume_gate, subject, setting, runs))
+        jobs += [Job(name, subject, partial(_of_probe, gate, subject, probed)) for name, gate in PROBE_GATES.items()]
+        trained = {GRADIENT: gradient_gate, RESUMED: resume_gate}
         if any(declaration.role is Role.FIXED for declaration in arm.declarations.values()):
-            jobs.append(partial(_of_run, fixed_gate, subject, setting, runs))
+            trained[FIXED] = fixed_gate
+        jobs += [Job(name, subject, partial(_of_run, gate, subject, setting, runs)) for name, gate in trained.items()]
     jobs += _equivalences(settings, runs)
     for (module, backbone), laws in declared_laws(arms).items():
-        jobs += [partial(law_gate, module, law, bench(backbone)) for law in laws]
+        jobs += [_of_law(module, law, partial(bench, backbone)) for law in laws]
     wirings: dict[str, tuple[str, ArmAtScale]] = {}
     for subject, (_, arm) in settings.items():
-        wiring = f"{arm.model.layers} {arm.model.query_heads_per_kv_head} {tables_of(arm.mechanisms)}"
+        wiring = f"{row_of(arm)} {arm.model.layers} {arm.model.query_heads_per_kv_head} {tables_of(arm.mechanisms)}"
         wirings.setdefault(f"{arm.model.backbone} {wiring}", (subject, arm))
     for subject, arm in wirings.values():
-        jobs += [partial(law_gate, subject, law, bench_of(arm)) for law in universal(tables_of(arm.mechanisms))]
+        jobs += [_of_law(subject, law, partial(bench_of, arm)) for law in universal(tables_of(arm.mechanisms))]
     return jobs
 
 
@@ -101,12 +99,17 @@ def _equivalences(settings: Mapping[str, tuple[Setting, ArmAtScale]], runs: Shor
                 key = f"{setting.model} {setting.optimiser} {setting.schedule} {equivalence}"
                 if key not in seen:
                     seen.add(key)
-                    yield partial(equivalence_gate, subject, setting, equivalence, runs)
+                    gate = partial(equivalence_gate, subject, setting, equivalence, runs)
+                    yield Job(equivalence.claim, subject, gate)
 
 
 def _pair_gate(experiment: Experiment, name: str, arms: Arms) -> Gate:
     check_contrast(experiment, name, arms)
     return Gate("pair check", name, True, "the arms differ in declared mechanisms only")
+
+
+def _of_law(subject: str, law: Law, bench: Callable[[], LawBench]) -> Job:
+    return Job(law.claim, subject, lambda: law_gate(subject, law, bench()))
 
 
 def _of_probe(gate: Callable[[str, Probe], Gate], subject: str, probed: Callable[[], Probe]) -> Gate:

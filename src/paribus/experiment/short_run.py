@@ -6,7 +6,7 @@ noise of the standard fan-in size first: behind a zero projection every arm look
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -64,13 +64,15 @@ class ShortRun:
     values: tuple[Mapping[str, Tensor], ...]
     """every parameter after 0, 1, ..., STEPS updates"""
     reached: Mapping[str, int]
-    """the update in which a non-zero gradient first reached each parameter that one reached"""
+    """the update in which a gradient that is finite and not zero first reached each parameter that one reached"""
     fixed: tuple[str, ...]
     """parameters that no optimiser may touch"""
     moved: Mapping[str, int]
     """fixed parameters that an update changed, by the first that did"""
     scheduled: Mapping[str, int]
     """fixed parameters that their own module changed when it was told the step, by the first update it was before"""
+    not_finite: Mapping[str, int] = field(default_factory=dict)
+    """parameters whose gradient held NaN or inf, by the first update in which it did"""
 
 
 def short_run(setting: Setting, *, restarted: bool = False) -> ShortRun:
@@ -81,6 +83,7 @@ def short_run(setting: Setting, *, restarted: bool = False) -> ShortRun:
     reached: dict[str, int] = {}
     moved: dict[str, int] = {}
     scheduled: dict[str, int] = {}
+    not_finite: dict[str, int] = {}
     for number in range(1, STEPS + 1):
         if restarted and number > 1:
             files = state.to_files()
@@ -90,15 +93,15 @@ def short_run(setting: Setting, *, restarted: bool = False) -> ShortRun:
             announce(state.model, state.step, STEPS)  # a run that begins or continues is told where it stands,
         announce(state.model, state.step, STEPS)  # and told again before the update
         told = {name: state.model.get_parameter(name).detach().clone() for name in fixed}
-        for name in _update(state, setting):
-            reached.setdefault(name, number)
+        for name, finite in _update(state, setting).items():
+            (reached if finite else not_finite).setdefault(name, number)
         values.append(_values(state.model))
         for name in fixed:
             if not torch.equal(told[name], values[-2][name]):
                 scheduled.setdefault(name, number)
             if not torch.equal(values[-1][name], told[name]):
                 moved.setdefault(name, number)
-    return ShortRun(tuple(values), reached, fixed, moved, scheduled)
+    return ShortRun(tuple(values), reached, fixed, moved, scheduled, not_finite)
 
 
 def _fresh(setting: Setting) -> TrainState:
@@ -107,15 +110,15 @@ def _fresh(setting: Setting) -> TrainState:
     return TrainState.fresh(model, setting.optimiser)
 
 
-def _update(state: TrainState, setting: Setting) -> list[str]:
-    """One update. Returns the parameters that a non-zero gradient reached."""
+def _update(state: TrainState, setting: Setting) -> dict[str, bool]:
+    """One update. Returns the parameters that a non-zero gradient reached, and whether it was finite."""
     consumed = batch(state.step, setting.model.vocabulary_size)
     # As in `paribus.train.step.update`, to the bit.
     ((token_losses(state.model, consumed) * consumed.weight).sum() / consumed.weight.sum()).backward()
-    reached = []
+    reached: dict[str, bool] = {}
     for name, parameter in state.model.named_parameters():
         if parameter.grad is not None and bool((parameter.grad != 0).any()):
-            reached.append(name)
+            reached[name] = bool(parameter.grad.isfinite().all())
         elif parameter.grad is None and parameter.requires_grad:
             # An optimiser may insist on a gradient; that there was none is for the gate to say.
             parameter.grad = torch.zeros_like(parameter)

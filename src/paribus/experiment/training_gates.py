@@ -3,6 +3,7 @@
 Each check names the first tensor and the first update at which it fails.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,14 +13,20 @@ from paribus.experiment.short_run import STEPS, Setting, ShortRun, ShortRuns, fi
 from paribus.mechanisms.contract import Equivalence, Geometry, MechanismConfig, Seam
 from paribus.model.prenorm import geometry_of
 
+GRADIENT = f"gradient reaches every trained parameter within {STEPS} updates"
+FIXED = "no update changes a fixed parameter"
+RESUMED = "a resumed run repeats the uninterrupted one, bit for bit"
+
 
 def gradient_gate(subject: str, setting: Setting, run: ShortRun) -> Gate:
     """Gradient reaches every trained parameter, except exactly those that the mechanisms declare dead."""
     names = list(run.values[0])
     dead, unknown = declared_dead(setting, names)
     expected = [name for name in names if name not in run.fixed and name not in dead]
-    faults = [f"{name}: declared dead, but the arm has no such parameter" for name in unknown]
-    faults += [f"{name}: no gradient in {STEPS} updates" for name in expected if name not in run.reached]
+    faults = [f"gradient of {name} is not finite in update {number}" for name, number in run.not_finite.items()]
+    faults += [f"{name}: declared dead, but the arm has no such parameter" for name in unknown]
+    arrived = {*run.reached, *run.not_finite}
+    faults += [f"{name}: no gradient in {STEPS} updates" for name in expected if name not in arrived]
     faults += [
         f"{name}: declared dead, but gradient reached it in update {run.reached[name]}"
         for name in dead
@@ -31,7 +38,7 @@ def gradient_gate(subject: str, setting: Setting, run: ShortRun) -> Gate:
         f"; dead by construction: {', '.join(dead)}" if dead else ""
     )
     return Gate(
-        f"gradient reaches every trained parameter within {STEPS} updates",
+        GRADIENT,
         subject,
         not faults,
         _listed(faults) if faults else found,
@@ -70,14 +77,14 @@ def fixed_gate(subject: str, setting: Setting, run: ShortRun) -> Gate:
     found = f"fixed: {', '.join(run.fixed)}" + "".join(
         f"; {name} was written by its schedule before update {number}" for name, number in run.scheduled.items()
     )
-    return Gate("no update changes a fixed parameter", subject, not moved, moved or found)
+    return Gate(FIXED, subject, not moved, moved or found)
 
 
 def resume_gate(subject: str, setting: Setting, run: ShortRun) -> Gate:
     """A run restarted from its saved state after every update has the bits of one that was never interrupted."""
     difference = first_difference(run, short_run(setting, restarted=True))
     return Gate(
-        "a resumed run repeats the uninterrupted one, bit for bit",
+        RESUMED,
         subject,
         difference is None,
         _described(difference) if difference else f"saved and restored after each of {STEPS - 1} updates",
@@ -122,6 +129,8 @@ def _refused(configs: Mapping[Seam, MechanismConfig], geometry: Geometry) -> str
 def _described(difference: tuple[int, str, float]) -> str:
     step, tensor, size = difference
     when = "before the first update" if step == 0 else f"after update {step}"
+    if math.isnan(size):
+        return f"{tensor} is not a number {when}, so that nothing equals it"
     return f"{tensor} first differs {when}, by {size:.1e}"
 
 

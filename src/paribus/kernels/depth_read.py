@@ -23,18 +23,14 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from paribus.kernels.precision import wide
 from paribus.shapes import DepthWeights, InverseRms, Mixes, Queries, Stream, Vector
-
-
-def _full(tensor: Tensor) -> Tensor:
-    """float32 or above; the same tensor where it is that already."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def inverse_rms(source: Stream, eps: float) -> InverseRms:
     """1 / sqrt(mean over width of source^2 + eps): [batch time 1]. A statistic; `depth_read` differentiates it."""
     with torch.no_grad():
-        return _full(source).square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        return wide(source).square().mean(-1, keepdim=True).add_(eps).rsqrt_()
 
 
 def depth_read(
@@ -49,7 +45,7 @@ def depth_read(
     published and shared by all later reads. The key gain is one for all queries, or one for each. Weights carry no
     gradient: they are what the taps see.
     """
-    tensors = (_full(t) for t in (queries, key_gain, *inverse_rms_of_sources, *sources))
+    tensors = (wide(t) for t in (queries, key_gain, *inverse_rms_of_sources, *sources))
     full_queries, full_gain, *rest = tensors
     with torch.autocast(queries.device.type, enabled=False):
         return _DepthRead.apply(full_queries, full_gain, len(sources), *rest)

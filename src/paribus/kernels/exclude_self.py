@@ -5,10 +5,12 @@ Exclusive Self-Attention (Zhai, arXiv 2603.09078). Gradients for upstream g, wri
     dy = g - s (g.u) u      dv = -(s/|v|) [(g.u) y + (y.u) g - 2 (y.u)(g.u) u]      ds = -(y.u)(g.u)
 
 Only the direction of v matters forwards, so v is divided by its largest element before anything is squared: no size
-of v that its dtype holds overflows or fades. Backwards 1/|v| can blow up: |dv| <= s |g| |y| / |v| (Cauchy-Schwarz on
+of v that its dtype holds overflows or fades. The size of y is free too: no sum is formed of it that is larger than y's
+norm. Backwards 1/|v| can blow up: |dv| <= s |g| |y| / |v| (Cauchy-Schwarz on
 the parts of y and g along u and across it). Hence one rule, RELATIVE_EPS, and no eps that removes a part.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from paribus.kernels.precision import rescaled, wide
 from paribus.shapes import GroupedHeads, GroupValues, PerHead
 
 RELATIVE_EPS = 2.0**-20
@@ -31,10 +34,6 @@ def exclude_self(y: GroupedHeads, v: GroupValues, strength: float | Tensor) -> G
     Dot products and subtraction are float32 (float64 stays float64); the result has y's dtype.
     """
     return _ExcludeSelf.apply(y, v, strength)
-
-
-def _full(t: Tensor) -> Tensor:
-    return t.to(torch.promote_types(t.dtype, torch.float32))
 
 
 def _largest(t: Tensor) -> Tensor:
@@ -55,18 +54,25 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
 
 
+def _coefficient(y: Tensor, w: Tensor, squared: Tensor) -> Tensor:
+    """y.w / w.w. A sum over features may leave float32 where no feature does: it is formed of w over a power of two
+    that is no less than their number, which changes no bit."""
+    features = 2.0 ** math.ceil(math.log2(w.shape[-1]))
+    return _dot(y, w / features) / squared * features
+
+
 class _ExcludeSelf(Function):
     """Keeps y and v, which attention's backward holds anyway, and numbers of one a head. With w = v / max|v|,
     (y.u) u = along * w where along = y.w / w.w, and (g.u) u = across * w where across = g.w / w.w."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
-        y_full, v_full = _full(y), _full(v)
+        y_full, v_full = wide(y), wide(v)
         largest_v = _largest(v_full)
         passing = _passing(y_full, largest_v)
         w = _direction(v_full, largest_v)
         squared = _dot(w, w)
-        along = (_dot(y_full, w) / squared).masked_fill_(passing, 0.0)
+        along = _coefficient(y_full, w, squared).masked_fill_(passing, 0.0)
         z = torch.addcmul(y_full, along * strength, w, value=-1.0)
         of_strength = [strength] if isinstance(strength, Tensor) else []
         ctx.strength = strength
@@ -80,7 +86,7 @@ class _ExcludeSelf(Function):
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         y, v, largest_v, squared, along, passing, *of_strength = ctx.saved_tensors
         strength = of_strength[0] if of_strength else ctx.strength
-        g, w = _full(grad_z), _direction(_full(v), largest_v)
+        g, w = wide(grad_z), _direction(wide(v), largest_v)
         across = (_dot(g, w) / squared).masked_fill_(passing, 0.0)
         removed = across * strength
         grad_y = torch.addcmul(g, removed, w, value=-1.0)
@@ -89,7 +95,7 @@ class _ExcludeSelf(Function):
             # An infinite divisor makes a passing row exactly zero. y / |v| is bounded where 1 / |v| is not.
             scale = largest_v.clamp_min(torch.finfo(w.dtype).tiny).masked_fill(passing, torch.inf)
             along_scaled = along / scale
-            grad_v = (_full(y) / scale).mul_(-removed)
+            grad_v = (wide(y) / scale).mul_(-removed)
             grad_v.addcmul_(g, along_scaled * strength, value=-1.0)
             grad_v.addcmul_(w, along_scaled * removed, value=2.0)
             grad_v = grad_v.sum_to_size(v.shape).to(v.dtype)
@@ -101,12 +107,45 @@ class _ExcludeSelf(Function):
 def own_component(y: GroupedHeads, v: GroupValues) -> tuple[Tensor, GroupValues]:
     """(y.u, u) by the rule of `exclude_self`, in float32 or wider and differentiable step by step: for maps that are
     built from XSA's coefficient y.u, [batch time kv_head group 1], which is zero on rows that pass."""
-    y, v = _full(y), _full(v)
+    y, v = wide(y), wide(v)
     largest_v = _largest(v.detach())  # u does not depend on this scale, so neither does its gradient
-    w = _direction(v, largest_v)
-    w = torch.where(largest_v > 0, w, torch.ones_like(w))  # any direction: its component is zeroed
-    u = w / torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+    u = _unit(_direction(v, largest_v), largest_v)
     return _dot(y, u).masked_fill(_passing(y.detach(), largest_v), 0.0), u
+
+
+def _unit(w: Tensor, largest_v: Tensor) -> Tensor:
+    """w over its norm; where v is zero, any direction, for its component is zeroed."""
+    w = torch.where(largest_v > 0, w, torch.ones_like(w))
+    return w / torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+
+
+def shrunk(y: GroupedHeads, v: GroupValues, strength: float, *, through_factor: bool) -> GroupedHeads:
+    """y scaled to the norm that `exclude_self` leaves, |y - s c u| = |y| sqrt(1 - s (2 - s) cos^2(y, v)).
+
+    Written with the norm of the remainder, whose derivative is bounded, and not with the root, whose derivative is
+    infinite where nothing is left. At that point (a document's first token, s = 1) the remainder is rounding noise and
+    so is its direction: a factor of at most RELATIVE_EPS counts as a constant. The factor does not depend on the sizes
+    of y and v, so both are measured in units of their largest elements and no square or sum leaves float32. Which rows
+    pass depends on both sizes, as in `exclude_self`; a y of zero, which has no direction to be scaled in, passes too.
+    """
+    y_wide, v_wide = wide(y), wide(v)
+    tiny = torch.finfo(y_wide.dtype).tiny
+    largest_y, largest_v = (_largest(t.detach()) for t in (y_wide, v_wide))
+    passing = _passing(y_wide.detach(), largest_v) | (largest_y == 0)
+    size_y, size_v = largest_y.clamp_min(tiny), largest_v.clamp_min(tiny)
+    one = torch.ones_like(size_y)
+    # |y| / |v| goes to the gradient of v alone; an infinite divisor makes that of a passing row exactly zero.
+    towards_v = size_y / size_v.masked_fill(passing, torch.inf)
+    scaled = rescaled(y_wide, size_y.reciprocal(), one)
+    u = _unit(rescaled(v_wide.expand_as(y_wide), size_v.reciprocal(), towards_v), largest_v)
+    safe = torch.where(passing, torch.ones_like(scaled), scaled)
+    before = torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
+    after = torch.linalg.vector_norm(safe - strength * _dot(safe, u) * u, dim=-1, keepdim=True)
+    factor = (after / before).masked_fill(passing, 1.0)
+    if not through_factor:
+        factor = factor.detach()
+    factor = torch.where(factor > RELATIVE_EPS, factor, factor.detach())
+    return rescaled(scaled * factor, size_y, one).to(y.dtype)
 
 
 def exclude_self_reference(y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:

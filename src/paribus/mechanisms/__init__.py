@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paribus.errors import ExperimentFileError, nearest
+from paribus.errors import ExperimentFileError, MechanismError, nearest
 from paribus.mechanisms.contract import Diagnostic, Intervention, Law, MechanismConfig, Seam
 from paribus.refusal import refusal
 
@@ -23,8 +23,22 @@ def modules() -> tuple[ModuleType, ...]:
     present = pkgutil.iter_modules(__path__)  # a folder holds parts of mechanisms, no mechanism
     names = sorted(m.name for m in present if not m.ispkg and m.name not in NOT_MECHANISMS)
     in_tree = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    outside = [point.load() for point in sorted(entry_points(group="paribus.mechanisms"), key=lambda point: point.name)]
+    outside = [_loaded(point) for point in sorted(entry_points(group="paribus.mechanisms"), key=lambda p: p.name)]
     return tuple(in_tree + outside)
+
+
+def _loaded(point: Any) -> ModuleType:
+    """Import an entry point; a package that is broken is named, whatever was asked for."""
+    try:
+        return point.load()
+    except Exception as error:
+        package = point.dist.name if point.dist is not None else "an installed package"
+        raise MechanismError(
+            f"the mechanism '{point.name}' of {package} cannot be imported",
+            expected=f"a module at '{point.value}' (entry point of the group 'paribus.mechanisms')",
+            received=f"{type(error).__name__}: {error}",
+            remedy="mend or uninstall that package",
+        ) from error
 
 
 @cache
@@ -87,6 +101,12 @@ def laws_of(module: ModuleType) -> tuple[Law, ...]:
 
 def interventions_of(module: ModuleType) -> tuple[Intervention, ...]:
     return tuple(getattr(module, "INTERVENTIONS", ()))
+
+
+def all_diagnostics() -> tuple[Diagnostic, ...]:
+    """Every diagnostic of the registry, once: each is read on every arm that has its sites, whoever declares it."""
+    found = {d.name: d for module in modules() for d in diagnostics_of(module)}
+    return tuple(found.values())
 
 
 def diagnostics_of(module: ModuleType) -> tuple[Diagnostic, ...]:

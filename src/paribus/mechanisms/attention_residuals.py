@@ -15,10 +15,10 @@ Free choices: queries and gains are float32, on AdamW without decay, at a learni
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from paribus.kernels.depth_read import inverse_rms
+from paribus.kernels.precision import wide
 from paribus.mechanisms.contract import Geometry, Reads, Seam, Site, Tap
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING
@@ -46,7 +46,7 @@ class BlockResiduals(DeclaredModule):
         return Source(value, inverse_rms(value, self.eps))
 
     def open(self, x0: Stream) -> Memory:
-        return Memory((self._publish(x0.to(torch.promote_types(x0.dtype, torch.float32))),), None)
+        return Memory((self._publish(wide(x0)),), None)
 
     def read(self, memory: Memory, layer: int, site: Site, tap: Tap | None) -> Reads:
         read = (self.attention if site is Site.ATTENTION else self.mlp)[layer]

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from paribus.mechanisms.contract import Bench, Geometry, Law, MechanismConfig, Seam, largest
-from paribus.mechanisms.exclusion.attention_mass import Key, attention_mass
+from paribus.mechanisms.exclusion.attention_mass import attention_masses
 from paribus.mechanisms.exclusion.diagnostics import EXCLUSIVE_DIAGNOSTICS
 from paribus.shapes import AllowedPairs, Documents, PerHead
 
@@ -54,7 +54,7 @@ def _diagonal_masses(bench: Bench, mask: Mapping[str, Any]) -> list[PerHead]:
     def tap(site: str, layer: int, **tensors: torch.Tensor) -> None:
         del layer
         if site == "attention":
-            found.append(attention_mass(tensors["q"], tensors["k"], tensors.get("allowed"), Key.ITSELF))
+            found.append(attention_masses(tensors["q"], tensors["k"], tensors.get("allowed")).itself)
 
     with torch.no_grad():
         bench.logits(bench.model({Seam.MASK: mask}), tap=tap)

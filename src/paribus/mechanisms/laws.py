@@ -1,10 +1,13 @@
 """Laws that every mechanism obeys, whatever it does, and the list of all laws of the registry.
 
-A universal law is made for an arm's tables and shown on a bench.
+A universal law is made for an arm's tables and shown on a bench. What a mechanism does across positions shows only on
+rows as long as it reaches: these laws ask for longer rows than laws of arithmetic do.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +19,24 @@ from paribus.mechanisms.contract import Bench, Law, Seam, Values, largest
 from paribus.shapes import Documents, GroupedHeads
 
 Arm = Mapping[str, Mapping[str, Any]]
+ROW = 48
+"""positions of a row on which universal laws are shown where no study says how long its rows are"""
+
+
+@dataclass(frozen=True)
+class UniversalLaw(Law):
+    """A law of every mechanism: it depends on the length of a row, and its discrepancies say where they are."""
+
+
+class Located(float):
+    """A discrepancy that knows where it was found."""
+
+    where: str
+
+    def __new__(cls, value: float, where: str) -> "Located":
+        located = super().__new__(cls, value)
+        located.where = where
+        return located
 
 
 class _Leak(nn.Module):
@@ -37,16 +58,41 @@ def _disturbed(bench: Bench, arm: Arm) -> Any:
     return model
 
 
-def _change_after_token(bench: Bench, model: Any, position: int, *, row: int) -> Tensor:
-    """Largest |change| of the logits at each position of `row` when the token at `position` becomes another one."""
+class _Mixed(nn.Module):
+    """The perturbation of the law of rows: a trace of the neighbouring row's output."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
+        return self.inner(y + 1e-3 * y.roll(1, dims=0), values, document)
+
+
+def _changes(bench: Bench, model: Any, places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, Tensor]]:
+    """(row, position, [batch time] largest |change| of the logits when the token there becomes another one)."""
     tokens = bench.tokens
     with torch.no_grad():
-        before = bench.logits(model)[row]
-        kept = tokens[row, position].clone()
-        tokens[row, position] = kept % 29 + 1  # another token of the vocabulary, whichever it was
-        after = bench.logits(model)[row]
-        tokens[row, position] = kept
-    return (after - before).abs().amax(-1)
+        before = bench.logits(model)
+        for row, position in places:
+            kept = tokens[row, position].clone()
+            try:
+                tokens[row, position] = kept % 29 + 1  # another token of the vocabulary, whichever it was
+                after = bench.logits(model)
+            finally:
+                tokens[row, position] = kept
+            yield row, position, (after - before).abs().amax(-1)
+
+
+def _worst(found: Iterable[Located]) -> Located:
+    """The first that is not a number, otherwise the largest."""
+    return max(found, key=lambda located: (math.isnan(located), located))
+
+
+def _located(change: Tensor, start: int, cause: str, of: str = "") -> Located:
+    """The largest of `change` ([time], from position `start` on)."""
+    at, size = int(change.argmax()), float(change.max())
+    return Located(size, f"{cause} changes the logits at {start + at}{of} ({size:.1e})")
 
 
 def causality(arm: Arm) -> Law:
@@ -54,9 +100,15 @@ def causality(arm: Arm) -> Law:
         model = _disturbed(bench, arm)
         if perturbed:
             bench.wrap_output_maps(model, _Leak)
-        return largest(float(_change_after_token(bench, model, t, row=1)[:t].max()) for t in (3, 8, 11))
+        time = bench.tokens.shape[1]
+        # The last position is as far ahead as a token can be; the others are for what looks a fixed distance ahead.
+        places = [(1, position) for position in sorted({3, 8, time // 2, time - 1})]
+        return _worst(
+            _located(change[row, :position], 0, f"the token at {position}")
+            for row, position, change in _changes(bench, model, places)
+        )
 
-    return Law(
+    return UniversalLaw(
         claim="a token changes no earlier logit, bit for bit",
         measure=measure,
         perturbation="0.001 of the next position's attention output leaks in",
@@ -73,14 +125,36 @@ def document_boundary(arm: Arm) -> Law:
     def measure(bench: Bench, perturbed: bool) -> float:
         masked = {**arm, Seam.MASK: {"name": "causal" if perturbed else "document"}}
         # Row 0's second document starts at 5; token 2 belongs to the first.
-        return float(_change_after_token(bench, _disturbed(bench, masked), 2, row=0)[5:].max())
+        [(row, position, change)] = _changes(bench, _disturbed(bench, masked), [(0, 2)])
+        return _located(change[row, 5:], 5, f"the token at {position}", " of the next document")
 
-    return Law(
+    return UniversalLaw(
         claim=f"with the document mask on{replaced}, a token changes no logit of the next document",
         measure=measure,
         perturbation="plain causal attention",
         bound=0.0,
         why="masked pairs have weight exactly zero",
+    )
+
+
+def rows_apart(arm: Arm) -> Law:
+    def measure(bench: Bench, perturbed: bool) -> float:
+        model = _disturbed(bench, arm)
+        if perturbed:
+            bench.wrap_output_maps(model, _Mixed)
+        # A row's first token moves every later position of its row, so that all of them are seen from the other row.
+        places = [(row, position) for row in (0, 1) for position in (0, bench.tokens.shape[1] - 1)]
+        return _worst(
+            _located(change[1 - row], 0, f"the token at {position} of row {row}", f" of row {1 - row}")
+            for row, position, change in _changes(bench, model, places)
+        )
+
+    return UniversalLaw(
+        claim="a row changes no logit of another row, bit for bit",
+        measure=measure,
+        perturbation="0.001 of another row's attention output leaks in",
+        bound=0.0,
+        why="rows run the same arithmetic on their own numbers",
     )
 
 
@@ -98,7 +172,7 @@ def tap_changes_nothing(arm: Arm) -> Law:
         with torch.no_grad():
             return float((bench.logits(model, tap=tap) - bench.logits(model)).abs().max())
 
-    return Law(
+    return UniversalLaw(
         claim="logits are the same with taps on and off, bit for bit",
         measure=measure,
         perturbation="a tap that scales what it sees by 1.001",
@@ -122,7 +196,7 @@ def shared_tensors_equal(arm: Arm) -> Law:
             for name, parameter in plain.named_parameters()
         )
 
-    return Law(
+    return UniversalLaw(
         claim="every tensor of the standard arm is there, with bit-identical initial values",
         measure=measure,
         perturbation="one shared matrix scaled by 1 + 1e-6",
@@ -133,7 +207,8 @@ def shared_tensors_equal(arm: Arm) -> Law:
 
 def universal(arm: Arm) -> tuple[Law, ...]:
     """The laws of every mechanism, for an arm that uses it."""
-    return (causality(arm), document_boundary(arm), tap_changes_nothing(arm), shared_tensors_equal(arm))
+    laws = (causality, document_boundary, rows_apart, tap_changes_nothing, shared_tensors_equal)
+    return tuple(law(arm) for law in laws)
 
 
 def example_arms() -> Iterator[tuple[str, Arm]]:

@@ -14,10 +14,14 @@ from paribus.mechanisms.contract import Law, Site
 from paribus.mechanisms.depth.diagnostics import js_of_roles
 from paribus.mechanisms.depth.interventions import ROUTES_EXCHANGED
 from paribus.mechanisms.depth.laws import (
+    FINITE_PERTURBATION,
+    FINITE_RANGE,
+    FINITE_WHY,
     GRADIENT_BOUND,
     GRADIENT_WHY,
     equal_queries_are_the_parent,
     query_gradient_is_the_sum,
+    reads_that_are_not_finite,
     routing,
     untouched_initial_values,
     zero_query_parity,
@@ -61,6 +65,13 @@ LAWS = (
         perturbation="noise of 0.01 on the second queries",
         bound=GRADIENT_BOUND,
         why=GRADIENT_WHY,
+    ),
+    Law(
+        claim=f"reads and their gradients are finite {FINITE_RANGE}",
+        measure=lambda bench, perturbed: reads_that_are_not_finite(bench, ARMS, perturbed),
+        perturbation=FINITE_PERTURBATION,
+        bound=0.0,
+        why=FINITE_WHY,
     ),
     Law(
         claim="the parent's query gradient is the sum of the child's two (float64)",

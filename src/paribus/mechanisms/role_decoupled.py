@@ -17,10 +17,11 @@ route that another arm learned) and `untie_at` (is the early or the late part of
 import math
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from paribus.errors import ExperimentFileError
@@ -37,6 +38,13 @@ from paribus.shapes import Stream
 PROJECTIONS = {"q": "query", "k": "key", "v": "value"}
 TOGETHER = ({"frozen_v", "frozen_qk"}, {"frozen_v_from", "frozen_qk"})
 """the controls that may be combined"""
+
+
+def _fraction(value: Any) -> Any:
+    """One sentence for every value that is none, with both ends."""
+    if value is None or (isinstance(value, float) and 0.0 < value < 1.0):
+        return value
+    raise PydanticCustomError("fraction", "a number greater than 0 and less than 1")
 
 
 def queries_of(routes: str) -> tuple[tuple[DepthQuery, ...], tuple[int, int, int]]:
@@ -101,14 +109,16 @@ class RoleDecoupledAttentionResiduals(BlockAttentionResiduals):
     tied: bool = False
     """True: one query for all roles, which is the parent by the parent's own code path (a control)"""
     average: bool = False
-    """True: the mean of the mixes of all routes feeds query, key and value alike (a control: more reads, one input)"""
+    """True: the mean of the mixes of all routes feeds query, key and value alike (the paper's control: more reads, one
+    input). Queries that start equal get equal gradients and never part: under AdamW this is the parent up to rounding,
+    and cannot show whether a second read helps"""
     frozen_v: bool = False
     """True: the value's query stays zero, the uniform mix, which is the serial stream up to the norm; routes "qk|v" """
     frozen_qk: bool = False
     """True: the query-key query stays zero and only the value is routed; with frozen_v neither is; routes "qk|v" """
     frozen_v_from: Annotated[str, Field(min_length=1)] | None = None
     """name of an arm of this study: the value keeps that arm's learned attention route, query and key gain; "qk|v" """
-    untie_at: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    untie_at: Annotated[float | None, BeforeValidator(_fraction)] = None
     """fraction of the run, above 0 and below 1, until which all roles share the first query"""
 
     @model_validator(mode="after")

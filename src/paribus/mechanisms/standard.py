@@ -6,9 +6,9 @@ Residual stream x <- x + f(norm(x)) (He et al. 1512.03385; PreNorm: Xiong et al.
 
 from typing import Any
 
-import torch
 from torch import nn
 
+from paribus.kernels.precision import wide
 from paribus.mechanisms.contract import Geometry, MechanismConfig, Reads, Seam, Site, Tap, Values
 from paribus.shapes import AllowedPairs, Documents, GroupedHeads, Heads, Stream, Tokens
 
@@ -21,7 +21,7 @@ class SerialResidual(nn.Module):
         self.layers = layers
 
     def open(self, x0: Stream) -> Stream:
-        return x0.to(torch.promote_types(x0.dtype, torch.float32))
+        return wide(x0)
 
     def read(self, memory: Stream, layer: int, site: Site, tap: Tap | None) -> Reads:
         del layer, site, tap

@@ -27,10 +27,13 @@ KV_HEADS, HEAD_WIDTH = 2, 8
 class LawBench:
     """See `paribus.mechanisms.contract.Bench`. Four layers, so that three blocks leave a remainder.
 
-    Two key-value heads, each of them shared by `query_heads_per_kv_head` query heads.
+    Two key-value heads, each of them shared by `query_heads_per_kv_head` query heads. Rows of `time` positions: the
+    few of the default do for laws of arithmetic; what reaches across positions shows on rows as long as its reach.
     """
 
-    def __init__(self, backbone: str = "prenorm", layers: int = 4, query_heads_per_kv_head: int = 1) -> None:
+    def __init__(
+        self, backbone: str = "prenorm", layers: int = 4, query_heads_per_kv_head: int = 1, time: int = TIME
+    ) -> None:
         width = HEAD_WIDTH * KV_HEADS * query_heads_per_kv_head
         self.config = ModelConfig.model_validate(
             {
@@ -41,14 +44,14 @@ class LawBench:
                 "query_heads_per_kv_head": query_heads_per_kv_head,
                 "mlp_width": 3 * width // 2,
                 "vocabulary_size": VOCABULARY,
-                "context_length": TIME,
+                "context_length": time,
             }
         )
         draw = generator("lawbench", "tokens")
-        self.tokens = torch.from_numpy(draw.integers(1, VOCABULARY, (BATCH, TIME)))
-        self.targets = torch.from_numpy(draw.integers(1, VOCABULARY, (BATCH, TIME)))
+        self.tokens = torch.from_numpy(draw.integers(1, VOCABULARY, (BATCH, time)))
+        self.targets = torch.from_numpy(draw.integers(1, VOCABULARY, (BATCH, time)))
         # Row 0 holds two documents, the second starting at position 5; row 1 holds one.
-        self.document = torch.tensor([[0] * 5 + [1] * (TIME - 5), [0] * TIME])
+        self.document = torch.tensor([[0] * 5 + [1] * (time - 5), [0] * time])
 
     def model(
         self, arm: Mapping[str, Mapping[str, Any]], *, double: bool = False, norm_eps: float | None = None

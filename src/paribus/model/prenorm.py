@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paribus.errors import MechanismError
 from paribus.mechanisms.contract import (
     AttentionMask,
     DepthRouting,
@@ -78,6 +79,8 @@ class Attention(DeclaredModule):
         """The sublayer's output and this layer's own value (layer 0's is what ValueMaps of later layers receive)."""
         q, k, own = self.project("query", x.q), self.project("key", x.k), self.project("value", x.v)
         v = cast(ValueMap, self.value_map)(own, own if first_value is None else first_value, tokens)
+        if not isinstance(v, Tensor) or v.shape != own.shape:
+            raise _broken_contract(self.value_map, layer, "[batch time kv_head head_width]", own, v)
         if self.config.qk_norm:
             q, k = (functional.rms_norm(t, t.shape[-1:], None, self.config.norm_eps) for t in (q, k))
         cos, sin = rotary_phases(q.shape[1], self.config.head_width, self.config.rotary_base, q.device)
@@ -87,10 +90,22 @@ class Attention(DeclaredModule):
         y = attend(q, k, v, allowed).unflatten(2, (self.config.kv_heads, -1))
         values = Values(v.unsqueeze(3), own.unsqueeze(3))
         z = cast(OutputMap, self.output_map)(y, values, document)
+        if not isinstance(z, Tensor) or z.shape != y.shape or z.dtype != y.dtype:
+            raise _broken_contract(self.output_map, layer, "[batch time kv_head group head_width]", y, z)
         if tap is not None:
             tap("attention", layer, q=q, k=k, **({} if allowed is None else {"allowed": allowed}))
             tap("attention output", layer, y=y, v=values.aggregated, z=z)
         return functional.linear(z.flatten(-3), self.get_parameter("output")), own
+
+
+def _broken_contract(module: nn.Module, layer: int, axes: str, like: Tensor, returned: object) -> MechanismError:
+    came = f"{list(returned.shape)}, {returned.dtype}" if isinstance(returned, Tensor) else type(returned).__name__
+    return MechanismError(
+        f"{type(module).__name__} of layer {layer} returned what the backbone cannot use",
+        expected=f"{axes} = {list(like.shape)}, {like.dtype}",
+        received=came,
+        remedy="return a tensor of the shape and dtype of what came in (.to(y.dtype) after arithmetic in float32)",
+    )
 
 
 def attend(q: Heads, k: KvHeads, v: KvHeads, allowed: AllowedPairs | None) -> Heads:

@@ -147,6 +147,8 @@ def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[Blo
     for number, name in enumerate(names):
         text = texts.get(name, DiagnosticText(name, name, "", False))
         values = [value for value in content.diagnostics if value.diagnostic == name]
+        if not values and content.diagnostics:
+            continue  # no arm of this study has what it reads
         if not values:
             blocks.append(Block(text.title, text.sentence, "No value has been read."))
         elif text.correctness_only:

@@ -5,6 +5,9 @@ import torch
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Bench, Law, Reads, Seam, Site, largest
 from paribus.mechanisms.depth.laws import (
+    FINITE_PERTURBATION,
+    FINITE_RANGE,
+    FINITE_WHY,
     GRADIENT_BOUND,
     GRADIENT_WHY,
     descend,
@@ -12,6 +15,7 @@ from paribus.mechanisms.depth.laws import (
     equal_queries_are_the_parent,
     normalised_input_is_the_stream,
     query_gradient_is_the_sum,
+    reads_that_are_not_finite,
     routing,
     unlearning_reads,
     untouched_initial_values,
@@ -48,19 +52,27 @@ def _tied_is_parent(bench: Bench, perturbed: bool) -> float:
 
 
 def _parent_until_untied(bench: Bench, perturbed: bool) -> float:
-    """Largest difference from the parent in any tensor over the updates before the third of four, and then of the
-    queries of one read from each other; the latter again when the step is announced twice, as after a restart."""
-    untying, parent = bench.model(routing(NAME, untie_at=0.25 if perturbed else 0.5)), bench.model(PARENT)
+    """Largest difference from the parent in any tensor over the updates before the third of five; then of the queries
+    of one read from each other, also when the step is announced twice, as after a restart; then, over the two updates
+    that follow, of what an announcement makes of a query that has learned."""
+    untying, parent = bench.model(routing(NAME, untie_at=0.2 if perturbed else 0.4)), bench.model(PARENT)
     found: list[float] = []
     for step in range(2):
-        untying.routing.at_step(step, 4)
+        untying.routing.at_step(step, 5)
         a, b = descend(bench, untying), descend(bench, parent)
         found += [float((a[name] - b[name]).abs().max()) for name in b]
         found += [float(gradient.abs().max()) for name, gradient in a.items() if name.endswith("value_query")]
     for _ in range(2):
-        untying.routing.at_step(2, 4)
+        untying.routing.at_step(2, 5)
         for read in untying.routing.attention:
             found += [float((read.value_query - read.query).detach().abs().max()), float(read.tied)]
+    for step in (3, 4):
+        descend(bench, untying)
+        learned = [parameter.detach().clone() for parameter in untying.routing.parameters()]
+        for _ in range(2):
+            untying.routing.at_step(step, 5)
+            now = untying.routing.parameters()
+            found += [float((a.detach() - b).abs().max()) for a, b in zip(now, learned, strict=True)]
     return largest(found)
 
 
@@ -162,7 +174,7 @@ ROLE_DECOUPLED_LAWS = (
         why=_UNIFORM_WHY,
     ),
     Law(
-        claim="untie_at: the parent bit for bit until then, and then the first query twice, also after a restart",
+        claim="untie_at: the parent bit for bit until then; then the first query twice, copied once, restart or not",
         measure=_parent_until_untied,
         perturbation="untied one update too early",
         bound=0.0,
@@ -174,6 +186,13 @@ ROLE_DECOUPLED_LAWS = (
         perturbation="noise of 0.001 on the adopted key gain",
         bound=1e-14,
         why="one read against a read of two queries: sums of 16 products in another order, 1e-16 each",
+    ),
+    Law(
+        claim=f"reads of every variant and their gradients are finite {FINITE_RANGE}",
+        measure=lambda bench, perturbed: reads_that_are_not_finite(bench, VARIANTS, perturbed),
+        perturbation=FINITE_PERTURBATION,
+        bound=0.0,
+        why=FINITE_WHY,
     ),
     Law(
         claim="every read of several sources trains its queries and gain that are not fixed; one of one source none",

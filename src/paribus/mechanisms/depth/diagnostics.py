@@ -37,7 +37,7 @@ def entropy_share(p: Tensor) -> Tensor:
 
 def expected_depth(p: Tensor) -> Tensor:
     """sum_k p_k k / (K - 1) over sources k = 0 (the embedding) to K - 1 (the newest)."""
-    return (p * torch.linspace(0, 1, p.shape[-1], dtype=p.dtype)).sum(-1)
+    return (p * torch.linspace(0, 1, p.shape[-1], dtype=p.dtype, device=p.device)).sum(-1)
 
 
 def embedding_mass(p: Tensor) -> Tensor:
@@ -193,8 +193,9 @@ OF_EVERY_ROUTING = (
         title="Divergence between the attention route and the MLP route",
         sentence="Jensen-Shannon divergence, in nats (at most ln 2 = 0.693) and in bits (at most 1), between the depth "
         "distributions of a layer's attention read and its MLP read (the first query of each), where both have equally "
-        "many sources, more than one: two routes that nobody claims to serve one purpose, the yardstick for any "
-        "divergence between roles.",
+        "many sources, more than one: every second layer with blocks of two layers, and none where a "
+        "block is one layer or one sublayer. Two routes that nobody claims to serve one purpose: the yardstick for "
+        "any divergence between roles.",
         unit="nats (bits where said)",
         sites=(tap_site(Site.ATTENTION), tap_site(Site.MLP)),
         observe=_js_of_sites,

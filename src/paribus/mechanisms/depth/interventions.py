@@ -53,8 +53,9 @@ def _with_each_others_query(model: nn.Module) -> Mapping[str, Context]:
 SOURCE_ABLATED = Intervention(
     name="source_ablated",
     title="A depth source taken away",
-    sentence="The source's weight is removed from every read that has another source, and the other weights are "
-    "renormalised. A rise is what the trained model loses without it; near zero, its weight carried nothing.",
+    sentence="The weight of the embedding or of a finished block is removed from every read that has another source, "
+    "and the other weights are renormalised. A rise is what the trained model loses without it; near zero, its weight "
+    "carried nothing. The last block, which only the output reads, and running sums are never taken away.",
     variants=_without_each_source,
 )
 ROUTES_EXCHANGED = Intervention(

@@ -15,6 +15,12 @@ from paribus.mechanisms.contract import Bench, Reads, Site, Tap, largest
 from paribus.mechanisms.depth.reads import DepthRead
 
 Arm = Mapping[str, Mapping[str, Any]]
+FINITE_RANGE = "for bfloat16 sublayer outputs from 1e-38 to 1e18, whose float32 squares and their sums are finite"
+FINITE_PERTURBATION = "no eps in the norm of the keys, so that the smallest square, which is zero, is divided by"
+FINITE_WHY = (
+    "a count; squares of 1e18 are within float32, those of 1e-38 vanish beside eps. Above 1e19 squares overflow: the "
+    "norm then makes a key zero, so a read stays finite but is not the mix that its query asks for"
+)
 NO_EPS = 1e-30
 """an eps that no float64 mean square of the bench notices"""
 GRADIENT_BOUND = 1e-12
@@ -160,3 +166,34 @@ def normalised_input_is_the_stream(bench: Bench, arm: Arm, role: str, updates: i
         with watched_reads(model, see), torch.no_grad():
             bench.logits(model)
     return largest(found)
+
+
+def written(model: Any, scales: tuple[float, float], dtype: torch.dtype) -> tuple[Any, list[Tensor]]:
+    """The memory after sublayers wrote ones of alternating scale, and everything that was read on the way."""
+    read = []
+    ones = torch.ones(1, 2, model.routing.output.key_gain.numel(), dtype=dtype)
+    memory = model.routing.open(ones)
+    for layer in range(len(model.layers)):
+        for site, scale in zip((Site.ATTENTION, Site.MLP), scales, strict=True):
+            read += model.routing.read(memory, layer, site, None)
+            memory = model.routing.write(memory, scale * ones, layer, site)
+    return memory, [*read, model.routing.close(memory, None)]
+
+
+def reads_that_are_not_finite(bench: Bench, arms: Iterable[Arm], perturbed: bool) -> float:
+    """Number of tensors, read or gradients, that are not finite, over outputs as small and as large as claimed, in
+    turns too; perturbed, of the arm that has the fewest."""
+    by_arm = []
+    for arm in arms:
+        bad = 0
+        for scales in ((1e-38, 1e-38), (1e18, 1e18), (1e-38, 1e18)):
+            model = bench.model(arm)
+            bench.disturb(model, "")
+            if perturbed:
+                model.routing.eps = 0.0
+            _, read = written(model, scales, torch.bfloat16)
+            torch.stack(read).mean().backward()
+            gradients = [p.grad for p in model.routing.parameters() if p.grad is not None]
+            bad += sum(not bool(t.isfinite().all()) for t in (*read, *gradients))
+        by_arm.append(float(bad))
+    return min(by_arm) if perturbed else largest(by_arm)

@@ -4,8 +4,9 @@ a_ij = softmax_j(q_i . k_j / sqrt(head_width)) over allowed j <= i, recomputed i
 k after norm and rotary). The kernel that ran never forms the weights; these are the same up to its rounding.
 """
 
-from collections.abc import Mapping
-from enum import Enum
+import weakref
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,15 +19,16 @@ BLOCK = 128
 """queries whose weights are formed at once"""
 
 
-class Key(Enum):
-    """Whose weight is asked for."""
+class Masses(NamedTuple):
+    """Weights of each query on two keys."""
 
-    ITSELF = "the token itself"
-    FIRST = "the first token that it may attend to"
+    itself: PerHead
+    first: PerHead
+    """on the first token that it may attend to"""
 
 
-def attention_mass(q: Heads, k: KvHeads, allowed: AllowedPairs | None, key: Key) -> PerHead:
-    """Weight of each query on one key: [batch time kv_head group].
+def attention_masses(q: Heads, k: KvHeads, allowed: AllowedPairs | None) -> Masses:
+    """Weight of each query on itself and on its first key.
 
     One row and BLOCK queries at a time, against the keys up to the last of them: [head BLOCK time] numbers are held at
     once and half of all pairs are never formed. A group shares its keys by broadcasting.
@@ -37,15 +39,15 @@ def attention_mass(q: Heads, k: KvHeads, allowed: AllowedPairs | None, key: Key)
         queries = q[row].float().unflatten(1, (kv_heads, -1)).permute(1, 2, 0, 3)
         keys = k[row].float().permute(1, 2, 0).unsqueeze(1)  # [kv_head 1 head_width time]
         blocks = [
-            _mass_of_block(queries, keys, None if allowed is None else allowed[row], key, start, start + BLOCK)
+            _masses_of_block(queries, keys, None if allowed is None else allowed[row], start, start + BLOCK)
             for start in range(0, time, BLOCK)
         ]
-        found.append(torch.cat(blocks, dim=-1).permute(2, 0, 1))
-    return torch.stack(found)
+        found.append(torch.cat(blocks, dim=2).permute(3, 2, 0, 1))
+    return Masses(*torch.stack(found, dim=1).unbind(0))
 
 
-def _mass_of_block(queries: Tensor, keys: Tensor, allowed: Tensor | None, key: Key, start: int, stop: int) -> Tensor:
-    """[kv_head group query] for the queries from `start` to before `stop`, of one row."""
+def _masses_of_block(queries: Tensor, keys: Tensor, allowed: Tensor | None, start: int, stop: int) -> Tensor:
+    """[kv_head group query 2] for the queries from `start` to before `stop`, of one row: on itself, on the first."""
     queries, keys = queries[:, :, start:stop], keys[..., :stop]
     scores = (queries @ keys).mul_(queries.shape[-1] ** -0.5)
     count, seen = scores.shape[-2:]
@@ -57,10 +59,32 @@ def _mass_of_block(queries: Tensor, keys: Tensor, allowed: Tensor | None, key: K
         pairs = allowed[start:stop, :stop]
         scores.masked_fill_(~pairs, -torch.inf)
         first = pairs.int().argmax(-1)  # the first True of each query
-    asked = first if key is Key.FIRST else torch.arange(start, start + count, device=scores.device)
+    asked = torch.stack([torch.arange(start, start + count, device=scores.device), first], dim=-1)
     exponentials = scores.sub_(scores.amax(-1, keepdim=True)).exp_()
-    of_asked = exponentials.gather(-1, asked[:, None].expand(*scores.shape[:2], -1, 1)).squeeze(-1)
-    return of_asked / exponentials.sum(-1)
+    of_asked = exponentials.gather(-1, asked.expand(*scores.shape[:2], -1, -1))
+    return of_asked / exponentials.sum(-1, keepdim=True)
+
+
+class _Latest:
+    """The masses of the tensors asked about last: two diagnostics of one layer form its weights once.
+
+    Known by the tensors themselves, which it does not keep alive; what a tap has shown is never written to.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[Callable[[], Tensor | None], ...] = ()
+        self._masses: Masses | None = None
+
+    def __call__(self, *given: Tensor) -> Masses:
+        known = len(self._seen) == len(given) and all(ref() is t for ref, t in zip(self._seen, given, strict=True))
+        if self._masses is None or not known:
+            q, k, *allowed = given
+            self._masses = attention_masses(q, k, allowed[0] if allowed else None)
+            self._seen = tuple(weakref.ref(t) for t in given)
+        return self._masses
+
+
+_latest = _Latest()
 
 
 def by_head(per_head: PerHead) -> dict[str, Tensor]:
@@ -72,19 +96,18 @@ def by_head(per_head: PerHead) -> dict[str, Tensor]:
     }
 
 
-def _mass(tapped: Mapping[str, Tensor], key: Key) -> Mapping[str, Tensor]:
-    allowed = tapped.get(f"{SITE}/allowed")
-    return by_head(attention_mass(tapped[f"{SITE}/q"], tapped[f"{SITE}/k"], allowed, key))
+def _masses(tapped: Mapping[str, Tensor]) -> Masses:
+    return _latest(*(tapped[key] for key in (f"{SITE}/q", f"{SITE}/k", f"{SITE}/allowed") if key in tapped))
 
 
 def _on_itself(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, Tensor]:
     del weight
-    return _mass(tapped, Key.ITSELF)
+    return by_head(_masses(tapped).itself)
 
 
 def _on_the_first(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, Tensor]:
     del weight
-    return _mass(tapped, Key.FIRST)
+    return by_head(_masses(tapped).first)
 
 
 ATTENTION_MASS_DIAGNOSTICS = (

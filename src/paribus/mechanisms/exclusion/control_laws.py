@@ -1,25 +1,31 @@
 """What must hold of the controls for Exclusive Self-Attention: that each takes what it says, and as much as it says."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from paribus.kernels.exclude_self import exclude_self
-from paribus.mechanisms.contract import Bench, Law, Seam, largest
+from paribus.mechanisms import resolve
+from paribus.mechanisms.contract import Bench, Geometry, Law, Seam, Values, largest
 from paribus.mechanisms.exclusion.laws import (
     DOCUMENT_STARTS,
+    ROOMY,
     U32,
     U64,
     Arm,
     Call,
+    by_squares_alone,
     map_calls,
     norm,
+    not_finite,
     output_maps,
     trained_difference,
     xsa,
 )
-from paribus.mechanisms.exclusion.prefix import document_mean
+from paribus.mechanisms.exclusion.prefix import document_mean, earlier_value
+from paribus.roles import initialise
 
 CONTROLS = ("random-direction", "wrong-token", "common-mode", "shrink")
 STRENGTHS = (0.5, 1.0)
@@ -67,14 +73,15 @@ def _random_removes_along_its_direction_only(bench: Bench, perturbed: bool) -> f
     return largest(found)
 
 
-def _random_never_adds_to_what_is_there(bench: Bench, perturbed: bool) -> float:
+def _random_moves_towards_zero_and_past_it(bench: Bench, perturbed: bool) -> float:
     found = []
-    for call, r in random_direction_calls(bench, 1.0):
-        u = call.values.aggregated / norm(call.values.aggregated)
-        without_sign = (call.y * u).sum(-1, keepdim=True) * r
-        removed = without_sign if perturbed else (call.y - call.z).double()
-        grown = -(removed * call.y).sum(-1, keepdim=True) / norm(call.y).square()
-        found.append(float(grown.clamp_min(0.0).max()))
+    for strength in STRENGTHS:
+        for call, r in random_direction_calls(bench, strength):
+            u = call.values.aggregated.double() / norm(call.values.aggregated)
+            c = strength * (call.y * u).sum(-1, keepdim=True)
+            z = call.y - c * r if perturbed else call.z.double()
+            before, after = ((t * r).sum(-1, keepdim=True).abs() for t in (call.y.double(), z))
+            found.append(float(((after - (before - c.abs()).abs()).abs() / norm(call.y)).max()))
     return largest(found)
 
 
@@ -128,6 +135,58 @@ def _common_mode_is_the_documents_mean(bench: Bench, perturbed: bool) -> float:
     return largest(found)
 
 
+def _root_of_squares(t: Tensor) -> Tensor:
+    return t.square().sum(-1, keepdim=True).sqrt()
+
+
+def _naive(of: str, output_map: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The same equation without the care: squares of v as it is, sums before they are divided, y in its own units."""
+
+    def apply(y: Tensor, v: Tensor, document: Tensor) -> Tensor:
+        y_wide, v_wide = y.float(), v.float()
+        if of == "wrong-token":
+            return by_squares_alone(y, earlier_value(v, document, 1), 1.0)
+        if of == "common-mode":
+            count = torch.arange(1, v.shape[1] + 1)[None, :, None, None, None]
+            return exclude_self(y, v_wide.cumsum(1) / count, 1.0)
+        if of == "shrink":
+            left = _root_of_squares(exclude_self(y_wide, v_wide, 1.0))
+            return (y_wide * left / _root_of_squares(y_wide)).to(y.dtype)
+        r = output_map.get_parameter("direction")
+        r = r / _root_of_squares(r)
+        c = (y_wide * v_wide).sum(-1, keepdim=True) / _root_of_squares(v_wide)
+        return (y_wide - c.abs() * (y_wide * r).sum(-1, keepdim=True).detach().sign() * r).to(y.dtype)
+
+    return apply
+
+
+def _finite_in_bfloat16(bench: Bench, perturbed: bool) -> float:
+    """Results and gradients that are not finite; perturbed, of the control that has the fewest."""
+    width, time = ROOMY
+    [first, *_] = map_calls(bench, bench.model({}))
+    kv_heads, group = first.y.shape[2:4]
+    geometry = Geometry(
+        layers=1,
+        width=kv_heads * group * width,
+        heads=kv_heads * group,
+        head_width=width,
+        context_length=time,
+        norm_eps=1e-6,
+        kv_heads=kv_heads,
+        vocabulary_size=2,
+    )
+    bad = []
+    for of in CONTROLS:
+        output_map = resolve(Seam.OUTPUT_MAP, dict(control(of)[Seam.OUTPUT_MAP]), "laws").build(geometry, 0)
+        initialise(output_map, "laws", of)
+
+        def careful(y: Tensor, v: Tensor, document: Tensor, output_map: Any = output_map) -> Tensor:
+            return output_map(y, Values(v, v), document)
+
+        bad.append(not_finite(bench, _naive(of, output_map) if perturbed else careful))
+    return min(bad) if perturbed else largest(bad)
+
+
 CONTROL_LAWS = (
     Law(
         claim="every control at strength 0 is standard attention: loss and every shared gradient, bit for bit",
@@ -137,25 +196,26 @@ CONTROL_LAWS = (
         why="strength 0 runs the standard path",
     ),
     Law(
-        claim="a random direction removes exactly XSA's norm of every token",
+        claim="a random direction moves every token's output exactly as far as XSA does",
         measure=_random_removes_xsas_norm,
         perturbation="the projection on the random direction itself, not scaled",
         bound=2 * (2 * 8 + 6) * U32,
         why="float32 sums of 8 products, quotient and subtraction, twice, relative to |y|",
     ),
     Law(
-        claim="a random direction removes along that direction only",
+        claim="a random direction moves the output along that direction only",
         measure=_random_removes_along_its_direction_only,
         perturbation="XSA's own removal",
         bound=2 * (2 * 8 + 6) * U32,
         why="the float32 rounding of the subtraction and of the unit direction, relative to |y|",
     ),
     Law(
-        claim="a random direction takes away from y's own component along it and never adds to it",
-        measure=_random_never_adds_to_what_is_there,
+        claim="a random direction moves y's component along it towards zero, and past it where s |y . u| is larger: "
+        "|z . r| = ||y . r| - s |y . u||, so z may be longer than y",
+        measure=_random_moves_towards_zero_and_past_it,
         perturbation="y . u with its own sign in place of |y . u| sign(y . r)",
         bound=2 * (2 * 8 + 6) * U32,
-        why="the float32 rounding of the subtraction, relative to |y|^2",
+        why="float32 sums of 8 products, quotient and subtraction, relative to |y|",
     ),
     Law(
         claim="shrinking leaves exactly XSA's norm of every token, with and without a gradient through the factor",
@@ -191,5 +251,13 @@ CONTROL_LAWS = (
         perturbation="the mean over the row",
         bound=2 * 12 * U64,
         why="sums of at most 12 values in two orders, relative to the largest value",
+    ),
+    Law(
+        claim="every control is finite forwards and backwards in bfloat16 for values and outputs of size 1e-37 to "
+        "1e37, at 64 features and 256 tokens of one sign",
+        measure=_finite_in_bfloat16,
+        perturbation="each control's equation on sizes as they are: squares of v, sums over tokens, squares of y",
+        bound=0.0,
+        why="a count of numbers that are not finite",
     ),
 )

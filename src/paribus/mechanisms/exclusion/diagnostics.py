@@ -14,6 +14,7 @@ from torch import Tensor
 from paribus.kernels.exclude_self import cosine
 from paribus.mechanisms.contract import Diagnostic
 from paribus.mechanisms.exclusion.attention_mass import ATTENTION_MASS_DIAGNOSTICS, by_head
+from paribus.mechanisms.exclusion.prefix import earlier_sum
 from paribus.shapes import GroupValues, TokenWeights
 
 SITE = "attention output"
@@ -28,12 +29,12 @@ def mean_value(v: GroupValues, weight: TokenWeights) -> Tensor:
 def pair_sums(v: GroupValues, weight: TokenWeights) -> tuple[Tensor, Tensor]:
     """For each position t over counted s < t: (sum of cos(v_t, v_s) [batch time kv_head], their number [batch time]).
 
-    By a running sum of unit vectors: sum_s cos(v_t, v_s) = u_t . sum_s u_s.
+    By the sum of earlier unit vectors: sum_s cos(v_t, v_s) = u_t . sum_s u_s.
     """
     v = v.double().squeeze(3)
     unit = torch.nn.functional.normalize(v, dim=-1, eps=torch.finfo(torch.float64).tiny)
     counted = unit * weight.double()[:, :, None, None]
-    return (unit * (counted.cumsum(1) - counted)).sum(-1), weight.double().cumsum(1) - weight.double()
+    return (unit * earlier_sum(counted)).sum(-1), earlier_sum(weight.double())
 
 
 def _alignment(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, Tensor]:
@@ -111,7 +112,8 @@ EXCLUSIVE_DIAGNOSTICS = (
         name="cos_y_v",
         title="Alignment of attention output with the token's own value",
         sentence="cos(y, v) before any projection, by layer: how much of what attention gathers a token already has. "
-        "The first token of each document is left out.",
+        "The first position of every row of the evaluation is left out; the first token of a document that starts "
+        "within a row is not.",
         unit="cosine",
         sites=(SITE,),
         observe=_alignment,
@@ -154,8 +156,8 @@ EXCLUSIVE_DIAGNOSTICS = (
     Diagnostic(
         name="norm_kept",
         title="Norm after the output map",
-        sentence="|z| / |y|: a removal along y's own component shortens y; one along another direction by the same "
-        "amount need not.",
+        sentence="|z| / |y|: a removal of y's component along its value shortens y; one of the same size along "
+        "another direction need not, and makes it longer where it goes past zero.",
         unit="ratio",
         sites=(SITE,),
         observe=_norm_kept,
@@ -164,9 +166,9 @@ EXCLUSIVE_DIAGNOSTICS = (
     Diagnostic(
         name="own_component_removed",
         title="Share of the own component that the output map removes",
-        sentence="How much of y's component along v the output map takes away, by least squares over tokens: the fixed "
-        "strength where there is one (no finding), what was learned where the strength is learned, and for a control "
-        "how much of the mechanism it is supposed to lack.",
+        sentence="How much of y's component along the aggregated v the output map takes away, by least squares over "
+        "tokens: where that value is the one excluded, the fixed strength (no finding) or the learned one; where "
+        "another value is, and for a control, how much of the mechanism acts without being asked for.",
         unit="share",
         sites=(SITE,),
         observe=_own_component,

@@ -1,6 +1,7 @@
 """What must hold of Exclusive Self-Attention, and how its own and its controls' laws look into a model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -149,22 +150,38 @@ def _strength_gradient(bench: Bench, perturbed: bool) -> float:
 SIZES = (1e-37, 1e-18, 1e-6, 1.0, 1e6, 1e18, 1e37)
 
 
-def _by_squares_alone(y: Tensor, v: Tensor, strength: float) -> Tensor:
+def by_squares_alone(y: Tensor, v: Tensor, strength: float) -> Tensor:
     y_full, v_full = y.float(), v.float()
     along = (y_full * v_full).sum(-1, keepdim=True) / v_full.square().sum(-1, keepdim=True)
     return (y_full - strength * along * v_full).to(y.dtype)
 
 
-def _finite_in_bfloat16(bench: Bench, perturbed: bool) -> float:
-    remove = _by_squares_alone if perturbed else exclude_self
-    bad = 0
-    for call in map_calls(bench, bench.model({})):
-        for size in SIZES:
-            y, v = call.y.bfloat16().requires_grad_(), (size * call.values.aggregated).bfloat16().requires_grad_()
-            z = remove(y, v, 1.0)
-            results = (z, *torch.autograd.grad(z, (y, v), torch.ones_like(z)))
+ROOMY = (64, 256)
+"""head width and tokens at which a sum of numbers of size 1e37 and one sign leaves float32"""
+
+
+def not_finite(bench: Bench, apply: Callable[[Tensor, Tensor, Documents], Tensor]) -> float:
+    """Number of results and gradients that are not finite, of a map (y, v, document) -> z in bfloat16, over the sizes
+    of y and of v: signs and sizes of the features as on the bench, one size, and one sign and size."""
+    width, time = ROOMY
+    [first, *_] = map_calls(bench, bench.model({}))
+    y, v = (
+        (t / t.abs().amax()).repeat(1, time // t.shape[1] + 1, 1, 1, width // t.shape[-1])[:1, :time]
+        for t in (first.y, first.values.aggregated)
+    )
+    document, bad = torch.zeros(1, time, dtype=torch.long), 0
+    for of_y, of_v in product(SIZES, SIZES):
+        for shape in (torch.clone, torch.sign, torch.ones_like):
+            a, b = ((size * shape(t)).bfloat16().requires_grad_() for size, t in ((of_y, y), (of_v, v)))
+            z = apply(a, b, document)
+            results = (z, *torch.autograd.grad(z, (a, b), torch.ones_like(z)))
             bad += sum(int((~result.isfinite()).sum()) for result in results)
     return float(bad)
+
+
+def _finite_in_bfloat16(bench: Bench, perturbed: bool) -> float:
+    remove = by_squares_alone if perturbed else exclude_self
+    return not_finite(bench, lambda y, v, _: remove(y, v, 1.0))
 
 
 POWERS = ((-60, -60), (60, 60), (0, -8), (0, 60), (-8, 0))
@@ -266,7 +283,8 @@ EXCLUSIVE_LAWS = (
         why="float64 sums of 24 tokens, each of products of two sums of 8 terms, relative to sum |y||g|",
     ),
     Law(
-        claim="finite forwards and backwards in bfloat16 for values of size 1e-37 to 1e37",
+        claim="finite forwards and backwards in bfloat16 for values and outputs of size 1e-37 to 1e37, at 64 features "
+        "of one sign",
         measure=_finite_in_bfloat16,
         perturbation="the same equation with |v|^2 formed from v as it is",
         bound=0.0,

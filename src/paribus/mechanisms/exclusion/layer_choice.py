@@ -10,7 +10,8 @@ _LAST = re.compile(r"last:[1-9][0-9]*")
 
 
 def layer_choice(*words: str, last: bool = False) -> BeforeValidator:
-    """Admits the words, "last:N" where `last`, and a list of indices that is not empty: one sentence for all else."""
+    """Admits the words, "last:N" where `last`, and a list of indices that is not empty, each once: one sentence for all
+    else. A list is put in order, so that equal choices are equal configurations."""
     quoted = [f'"{word}"' for word in (*words, *(["last:N"] if last else []))]
     expected = f"{', '.join(quoted)}, or a list of layer indices from 0"
 
@@ -18,7 +19,11 @@ def layer_choice(*words: str, last: bool = False) -> BeforeValidator:
         if isinstance(value, str) and (value in words or (last and _LAST.fullmatch(value))):
             return value
         if isinstance(value, list | tuple) and value and all(type(index) is int for index in value):
-            return tuple(value)
+            if len(set(value)) < len(value):
+                repeated = listed(frozenset(index for index in value if value.count(index) > 1))
+                once = f"every layer index once (repeated: {repeated})"
+                raise PydanticCustomError("layers", "{expected}", {"expected": once})
+            return tuple(sorted(value))
         raise PydanticCustomError("layers", "{expected}", {"expected": expected})
 
     return BeforeValidator(check)

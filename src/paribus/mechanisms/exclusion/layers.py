@@ -9,6 +9,7 @@ from paribus.mechanisms.contract import Equivalence, Geometry, MechanismConfig, 
 from paribus.mechanisms.exclusion.layer_choice import layer_choice, outside
 from paribus.mechanisms.standard import UnchangedOutput
 
+LAST = "last:"
 WITHOUT = "without-value-embedding"
 
 
@@ -25,12 +26,19 @@ class OnChosenLayers(MechanismConfig):
         if self.layers == WITHOUT:
             return everywhere - geometry.value_embedding_layers
         if isinstance(self.layers, str):
-            return frozenset(range(geometry.layers - int(self.layers.removeprefix("last:")), geometry.layers))
+            return frozenset(range(geometry.layers - int(self.layers.removeprefix(LAST)), geometry.layers))
         return frozenset(self.layers)
 
     def validate_for(self, geometry: Geometry) -> str | None:
         if self.layers == WITHOUT and not geometry.value_embedding_layers:
             return f'layers = "{WITHOUT}": this backbone has no value embeddings; "all" means the same layers here'
+        if isinstance(self.layers, str) and self.layers.startswith(LAST):
+            asked, count = int(self.layers.removeprefix(LAST)), geometry.layers
+            if asked > count:
+                return (
+                    f'layers = "{self.layers}" asks for {asked} of {count} layers: valid are "{LAST}1" to '
+                    f'"{LAST}{count}" (layer indices are 0 to {count - 1})'
+                )
         chosen = self.chosen_layers(geometry)
         if not chosen:
             return f'layers = "{WITHOUT}" chooses no layer: every layer of this backbone has value embeddings'
@@ -68,6 +76,6 @@ class OnChosenLayers(MechanismConfig):
 
 
 def exclusion_flops(geometry: Geometry) -> float:
-    """Of one `exclude_self`: per query head element a dot product and a scaled subtraction (4), per value element a
-    scaling and a square norm (3)."""
-    return float((4 * geometry.heads + 3 * geometry.kv_heads) * geometry.head_width)
+    """Of one `exclude_self`: per query head element a dot product and a scaled subtraction (4), per value element two
+    scalings and a square norm (4)."""
+    return float((4 * geometry.heads + 4 * geometry.kv_heads) * geometry.head_width)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from paribus.kernels.exclude_self import exclude_self
+from paribus.kernels.precision import wide
 from paribus.mechanisms.contract import Geometry, Values
 from paribus.roles import DeclaredModule, Init, Role
 from paribus.shapes import Documents, GroupedHeads, GroupValues
@@ -21,7 +22,7 @@ def excluded(values: Values, which: ExcludedValue) -> GroupValues:
         return values.aggregated
     if which == "projected":
         return values.projected
-    aggregated, projected = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in values)
+    aggregated, projected = (wide(t) for t in values)
     return aggregated - projected
 
 

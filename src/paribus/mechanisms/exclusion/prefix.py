@@ -1,8 +1,9 @@
 """Values of other tokens that a token may know: earlier ones of its own document. Causal and bit-exact at boundaries.
 
 A running sum minus the sum at the document's start would carry rounding of one document into the next. The scan by
-doubling (Hillis and Steele 1986) adds within documents only: after step n each position holds the sum of the last 2^n
-values of its document, so a mean takes log2(time) roundings and no other document's number enters it at all.
+doubling (Hillis and Steele 1986) stays within documents: after step n each position holds the mean of the last 2^n
+values of its document, so it takes log2(time) roundings and no other document's number enters it at all. Two means are
+weighed by their counts, so that no sum is formed that is larger than the values are.
 """
 
 import torch
@@ -26,11 +27,22 @@ def earlier_value(v: GroupValues, document: Documents, offset: int) -> GroupValu
 
 def document_mean(v: GroupValues, document: Documents) -> GroupValues:
     """Mean of v over the token's document up to and including the token."""
-    total, count = v, torch.ones_like(v[..., :1])
+    mean, count = v, torch.ones_like(v[..., :1])
     for step in range(scan_steps(v.shape[1])):
-        total = total + earlier_value(total, document, 2**step)
-        count = count + earlier_value(count, document, 2**step)
-    return total / count
+        before, of_before = (earlier_value(t, document, 2**step) for t in (mean, count))
+        both = count + of_before
+        mean = mean * (count / both) + before * (of_before / both)
+        count = both
+    return mean
+
+
+def earlier_sum(t: Tensor) -> Tensor:
+    """Sum of t over all earlier positions of the row (axis 1), by the same scan: `torch.cumsum` of floats is refused on
+    CUDA where algorithms have to be deterministic."""
+    total = shifted(t, 1)
+    for step in range(scan_steps(t.shape[1])):
+        total = total + shifted(total, 2**step)
+    return total
 
 
 def scan_steps(time: int) -> int:
