@@ -109,11 +109,11 @@ def laws_as_markdown(shown: Sequence[tuple[str, Shown]]) -> str:
         "Written by `paribus laws --markdown`, which measured every number. A law holds where `found` is at most "
         "`bound` (0 is bit for bit), and is able to fail: its perturbation breaks it.",
         "",
-        "| " + " | ".join(LAW_COLUMNS) + " |",
-        "|" + " --- |" * len(LAW_COLUMNS),
+        "| " + " | ".join((*LAW_COLUMNS, "where the bound comes from")) + " |",
+        "|" + " --- |" * (len(LAW_COLUMNS) + 1),
     ]
     for subject, law in shown:
-        cells = (cell.replace("|", "\\|") for cell in _law_row(subject, law))
+        cells = (cell.replace("|", "\\|") for cell in (*_law_row(subject, law), law.law.why))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -236,8 +236,11 @@ def test_the_page_of_laws_is_a_table_with_one_row_a_law(cli: Cli, monkeypatch: p
     code, out, err = cli("laws", "--markdown")
     assert (code, err) == (0, "")
     rows = [line for line in out.splitlines() if line.startswith("|")]
-    assert rows[0] == "| mechanism | law | found | bound | perturbation that broke it | found then |"
+    assert (
+        rows[0]
+        == "| mechanism | law | found | bound | perturbation that broke it | found then | where the bound comes from |"
+    )
     assert rows[2:] == [
-        "| one | \\|a\\| is b | 0 | 5.0e-01 | a push | 1.0e+00 |",
-        "| two | c | 2.5e-01 | 5.0e-01 | a push | 2.0e+00 |",
+        "| one | \\|a\\| is b | 0 | 5.0e-01 | a push | 1.0e+00 | a half |",
+        "| two | c | 2.5e-01 | 5.0e-01 | a push | 2.0e+00 | a half |",
     ]

@@ -131,8 +131,9 @@ def milestone_figures(content: ReportContent, rows: Sequence[Shown]) -> list[Pag
         stem = f"figure-milestones-{number}"
         svg = milestones_svg(here, baseline_of(rows, scale, arms), stem, lost=lost, differences=compare)
         caption = (
-            "Dots: seeds; larger markers: their mean, filled once the schedule is complete, hollow mid-schedule; no "
-            "mean is drawn over the seeds that are left when one diverged or is not there yet. "
+            "Arms at one budget stand side by side. Dots: seeds; larger markers: their mean, filled once the schedule "
+            "is complete, hollow mid-schedule; no mean is drawn over the seeds that are left when one diverged or is "
+            "not there yet. "
             "Mid-schedule values are not what a run of that length would reach, and carry no verdict. "
         )
         figures.append(PageFigure(f"Scale {scale}", caption + ("" if compare else _WITHHELD), svg))
