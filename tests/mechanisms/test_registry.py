@@ -9,6 +9,7 @@ from torch import nn
 
 from paribus import mechanisms as mechanisms_package
 from paribus.errors import ExperimentFileError, MechanismError
+from paribus.experiment.donors import require_tensors
 from paribus.mechanisms import (
     IDENTITY,
     all_diagnostics,
@@ -145,3 +146,19 @@ def test_every_diagnostic_is_read_once_whoever_declares_it():
     names = [diagnostic.name for diagnostic in all_diagnostics()]
     assert len(names) == len(set(names))
     assert {"cos_y_v", "share_removed", "depth_weights_attention", "js_roles_attention"} <= set(names)
+
+
+def test_a_mechanism_that_names_a_donor_and_takes_nothing_is_refused_when_it_is_planned(geometry: Geometry):
+    class Taker(MechanismConfig):
+        name = "taker"
+        seam = Seam.OUTPUT_MAP
+
+        def build(self, geometry: Geometry, layer: int) -> nn.Module:
+            del geometry, layer
+            return nn.Identity()
+
+        def donor(self) -> str | None:
+            return "parent"
+
+    with pytest.raises(MechanismError, match="'taker' names a donor but does not say what it takes"):
+        require_tensors("arms.a.output_map", "parent", Taker(), geometry, {})

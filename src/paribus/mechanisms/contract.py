@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from paribus.errors import MechanismError
 from paribus.shapes import AllowedPairs, Documents, GroupedHeads, GroupValues, Heads, Stream, Tokens
 
 
@@ -213,8 +214,13 @@ class MechanismConfig(BaseModel, ABC):
 
     def adopt(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         """Write FIXED parameters of this mechanism's `module` from the donor's final tensors of the same seam, by their
-        names inside it."""
-        raise NotImplementedError(f"{self.name} declares a donor but does not say what it takes from it")
+        names inside it. MechanismError where a mechanism names a donor and does not override this."""
+        del module, tensors
+        raise MechanismError(
+            f"the mechanism '{self.name}' names a donor but does not say what it takes from it",
+            expected="a method adopt(module, tensors) beside donor()",
+            remedy="write what is taken into parameters of role 'fixed'",
+        )
 
     def flops_per_token(self, geometry: Geometry) -> float:
         """Closed-form forward FLOPs per token that the mechanism adds."""
