@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -65,15 +65,57 @@ def plan(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson
 
 
 @app.command()
+def power(
+    file: File,
+    runs: Runs = RUNS,
+    scale: ScaleName = None,
+    sd: Annotated[
+        float | None, typer.Option("--sd", help="assumed sd of the paired difference", show_default=False)
+    ] = None,
+    cell_sd: Annotated[
+        float | None, typer.Option("--cell-sd", help="assumed sd of one cell over seeds", show_default=False)
+    ] = None,
+    correlation: Annotated[
+        float | None, typer.Option("--correlation", help="assumed, of a pair over seeds", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the design can see and what it cannot conclude, from measured or assumed noise; train nothing."""
+    from dataclasses import replace
+
+    from paribus.experiment import loading
+    from paribus.powering import describe, describe_json
+    from paribus.reading import read_study, verdicts_of
+    from paribus.reporting.noise import known_noise
+    from paribus.runs.folder import StudyFolder
+    from paribus.stats.noise import Noise
+    from paribus.tuning.reading import tuned
+
+    declared = loading.load(file, scale)
+    experiment = tuned(declared, runs) or declared
+    noise = Noise()
+    if (StudyFolder(runs / experiment.study).path / "study.json").exists():
+        study = read_study(experiment, runs)
+        noise = known_noise(study, verdicts_of(study))
+    noise = replace(noise, assumed_sd=sd, cell_sd=cell_sd, correlation=correlation)
+    if as_json:
+        _print_json(describe_json(experiment, noise))
+    else:
+        describe(experiment, noise, _console())
+
+
+@app.command()
 def check(file: File, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Run the gates that must pass before training: laws, pairs, equivalences, gradients, wiring, resuming."""
     from paribus.checking import gate_table, gates_as_json, require_gates, run_gates
     from paribus.experiment import loading
     from paribus.experiment.plan import resolve_arms
+    from paribus.tuning.running import require_knobs_used
 
     experiment = loading.load(file, scale)
     with loading.naming(file):
         arms = resolve_arms(experiment)
+        require_knobs_used(experiment, arms)
     console = _console(as_json)
     found = run_gates(experiment, arms, console)
     if as_json:
@@ -148,43 +190,93 @@ def try_(
 
 @app.command()
 def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
-    """Check the gates, train every missing cell, and write the report. Ctrl-C leaves a study that can be resumed."""
+    """Tune where the file says so, check the gates, train every missing cell, time the arms, and write the report.
+
+    Ctrl-C leaves a study that can be resumed.
+    """
     from paribus.checking import run_gates
+    from paribus.costing import measure_missing_costs
     from paribus.experiment import loading
     from paribus.experiment.gates import require_all
+    from paribus.experiment.plan import resolve_arms
     from paribus.launch.local import available_gpus, number_of_workers, run_workers
+    from paribus.publishing import publish
     from paribus.study import open_study, write_plan
     from paribus.terminal import live_study, steps_of_preparation
+    from paribus.tuning.reading import read_tuning
+    from paribus.tuning.running import tune
 
-    experiment = loading.load(file, scale)
+    declared = loading.load(file, scale)
     console = _console()
+    with loading.naming(file):
+        if not read_tuning(declared, runs).finished:
+            require_all(run_gates(declared, resolve_arms(declared), console))
+        tuned = tune(declared, file.parent, runs, console).tuning.tuned
+        if tuned is None:
+            _stopped(console)
+    experiment = declared if tuned is None else tuned
     with loading.naming(file), steps_of_preparation(console) as progress:
         study = open_study(experiment, file.parent, runs, progress)
     missing = study.missing
-    if not missing:
+    if missing:
+        for arm, count in study.stale_folders().items():
+            console.print(f"{count} stale cells of {arm}: kept on disk, not used; trained anew", highlight=False)
+        found = run_gates(experiment, study.arms, console)
+        require_all(found)
+        write_plan(study, found)
+        steps = sum(cell.length.steps - cell.length.leaves_after for cell in missing)
+        workers = number_of_workers(experiment.execution, len(missing), available_gpus(experiment.execution))
+        threads = experiment.execution.threads
+        console.print(
+            f"training {len(missing)} of {len(study.cells)} cells with {workers} workers of {threads} thread"
+            f"{'s' if threads > 1 else ''}",
+            highlight=False,
+        )
+        with live_study(console, len(missing), steps) as on_event:
+            finished = run_workers(workers, experiment, file.parent.resolve(), runs.resolve(), on_event)
+        if not finished:
+            _stopped(console)
+    else:
         write_plan(study, None)
         console.print(f"nothing to train: all {len(study.cells)} cells are finished", highlight=False)
-        _report(file, experiment, runs, "run", console)
+    measure_missing_costs(experiment, study.arms, study.folder, console)
+    diverged = publish(file, declared, runs, "run", console).count("diverged")
+    if diverged:
+        raise DivergenceError(
+            f"{diverged} of {len(study.cells)} cells diverged",
+            remedy="the report names them and counts their pairs as losses; the other cells are complete",
+        )
+
+
+def _stopped(console: Any) -> NoReturn:
+    console.print("stopped; the same command continues from the last checkpoints", highlight=False)
+    raise typer.Exit(130)
+
+
+@app.command()
+def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
+    """Time an update of every arm against the others, in interleaved turns on this machine, and put it on record."""
+    from paribus.costing import measure_missing_costs, show
+    from paribus.experiment import loading
+    from paribus.experiment.plan import resolve_arms
+    from paribus.runs.folder import StudyFolder
+    from paribus.tuning.reading import tuned
+
+    declared = loading.load(file, scale)
+    console = _console(as_json)
+    with loading.naming(file):
+        experiment = tuned(declared, runs) or declared
+        arms = resolve_arms(experiment)
+    folder = StudyFolder(runs / experiment.study)
+    folder.claim_for(experiment.study)
+    measure_missing_costs(experiment, arms, folder, console, again=True)
+    found = {name: folder.cost(name) for name in experiment.scales}
+    if as_json:
+        _print_json(found)
         return
-    for arm, count in study.stale_folders().items():
-        console.print(f"{count} stale cells of {arm}: kept on disk, not used; trained anew", highlight=False)
-    found = run_gates(experiment, study.arms, console)
-    require_all(found)
-    write_plan(study, found)
-    steps = sum(study.arms[cell.scale, cell.arm].length.steps for cell in missing)
-    workers = number_of_workers(experiment.execution, len(missing), available_gpus(experiment.execution))
-    threads = experiment.execution.threads
-    console.print(
-        f"training {len(missing)} of {len(study.cells)} cells with {workers} workers of {threads} thread"
-        f"{'s' if threads > 1 else ''}",
-        highlight=False,
-    )
-    with live_study(console, len(missing), steps) as on_event:
-        finished = run_workers(workers, experiment, file.parent.resolve(), runs.resolve(), on_event)
-    if not finished:
-        console.print("stopped; the same command continues from the last checkpoints", highlight=False)
-        raise typer.Exit(130)
-    _report(file, experiment, runs, "run", console)
+    for name, measured in found.items():
+        if measured is not None:
+            show(measured, name, console)
 
 
 @app.command()
@@ -193,23 +285,38 @@ def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJs
     from paribus.experiment import loading
     from paribus.reading import read_study
     from paribus.terminal import table
+    from paribus.tuning.reading import read_tuning
 
-    study = read_study(loading.load(file, scale), runs)
+    tuning = read_tuning(loading.load(file, scale), runs)
+    if tuning.sentence and not as_json:
+        _console().print(tuning.sentence, highlight=False)
+    if tuning.tuned is None:
+        if as_json:
+            _print_json({"study": tuning.experiment.study, "tuning": tuning.sentence, "cells": [], "stale_folders": []})
+        return
+    study = read_study(tuning.tuned, runs)
     cells = [
-        {"scale": c.key[0], "arm": c.key[1], "seed": c.key[2], "repeat": c.key[3], "state": c.state, "digest": c.digest}
+        {
+            "scale": c.key[0],
+            "arm": c.key[1],
+            "seed": c.key[2],
+            "variant": c.key[3],
+            "state": c.state,
+            "digest": c.digest,
+        }
         for c in study.cells.values()
     ]
     stale = study.stale_folders()
     if as_json:
-        _print_json({"study": study.experiment.study, "cells": cells, "stale_folders": [str(path) for path in stale]})
+        found = {"study": study.experiment.study, "tuning": tuning.sentence, "cells": cells}
+        _print_json({**found, "stale_folders": [str(path) for path in stale]})
         return
     console = _console()
-    rows = [
-        (c["scale"], c["arm"], f"{c['seed']}" + (" (A/A repeat)" if c["repeat"] else ""), c["state"], c["digest"])
-        for c in cells
-    ]
+    rows = [(c["scale"], c["arm"], f"{c['seed']}", c["variant"], c["state"], c["digest"]) for c in cells]
     console.print(
-        table(f"Study {study.experiment.study}", ("scale", "arm", "seed", "state", "digest"), rows, right=(2,))
+        table(
+            f"Study {study.experiment.study}", ("scale", "arm", "seed", "variant", "state", "digest"), rows, right=(2,)
+        )
     )
     states = sorted({c["state"] for c in cells})
     console.print(", ".join(f"{study.count(state)} {state}" for state in states), highlight=False)
@@ -218,49 +325,66 @@ def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJs
 
 
 @app.command()
-def report(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
-    """Write report.html, report.json, verdict.svg and verdict.md, and print the verdicts. Recorded as a look."""
+def report(
+    file: File,
+    runs: Runs = RUNS,
+    scale: ScaleName = None,
+    as_json: AsJson = False,
+    watching: Annotated[bool, typer.Option("--watch", help="rewrite the page while the study runs")] = False,
+    every: Annotated[int, typer.Option("--every", help="seconds between two looks at the folder", min=1)] = 30,
+) -> None:
+    """Write the page, Markdown, LaTeX, CSV and figures, and print the verdicts. Recorded as a look."""
     from paribus.experiment import loading
+    from paribus.publishing import publish, watch
 
-    _report(file, loading.load(file, scale), runs, "report", _console(), as_json=as_json)
-
-
-def _report(file: Path, experiment: Any, runs: Path, command: str, console: Any, *, as_json: bool = False) -> None:
-    from paribus.reading import read_study, record_look, verdicts_of
-    from paribus.report import page
-    from paribus.report.evidence import shown_rows
-    from paribus.report.tables import to_text, verdict_table
-    from paribus.reporting import report_content
-
-    study = read_study(experiment, runs)
-    verdicts = verdicts_of(study)
-    record_look(study, verdicts, command)
-    named = f"{file} {experiment.option}".rstrip()
-    content = report_content(study, verdicts, f"paribus run {named}")
-    path = page.write(content, study.folder.path)
-    if as_json:
-        sys.stdout.write(page.to_json(content))
+    experiment = loading.load(file, scale)
+    if watching:
+        watch(file, experiment, runs, every, _console())
     else:
-        rows = shown_rows(content)
-        console.print()
-        console.print(study.experiment.question, style="bold", highlight=False)
-        console.print()
-        width = console.width if console.is_terminal else None
-        console.print(to_text(verdict_table(rows, content.parameters), width), highlight=False, soft_wrap=True)
-        for row in rows:
-            console.print(f"{row.name}: {row.sentence}", highlight=False)
-        for of, note in page.noted(rows):
-            console.print(f"note, {of}: {note}", highlight=False)
-        unfinished = sum(study.count(state) for state in ("missing", "started", "running", "stale"))
-        if unfinished:
-            console.print(f"{unfinished} cells are not complete; see `paribus status {named}`", highlight=False)
-        console.print(f"report: {path}", highlight=False, soft_wrap=True)
-    diverged = study.count("diverged")
-    if command == "run" and diverged:
-        raise DivergenceError(
-            f"{diverged} of {len(study.cells)} cells diverged",
-            remedy="the report names them and counts their pairs as losses; the other cells are complete",
-        )
+        publish(file, experiment, runs, "report", _console(), as_json=as_json)
+
+
+@app.command()
+def compare(
+    studies: Annotated[
+        list[Path], typer.Argument(metavar="STUDY STUDY ...", help="names, run folders or experiment files")
+    ],
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Put the reports of studies side by side: what was found, what is comparable, and what differs between them."""
+    from paribus.comparing.showing import describe, describe_json
+    from paribus.comparing.side_by_side import compare as put_side_by_side
+
+    found = put_side_by_side(studies, runs)
+    if as_json:
+        _print_json(describe_json(found))
+    else:
+        describe(found, _console())
+
+
+@app.command()
+def adopt(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="folder of somebody's result files (JSON, CSV)")],
+    mapping: Annotated[
+        Path | None, typer.Option("--mapping", help="what their fields mean; default: DIR/mapping.toml")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="folder of the report; default: DIR/paribus-report")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read results of another harness and print what can, and what cannot, be concluded from them."""
+    from paribus.adopting import page
+    from paribus.adopting.conclude import adopt as read_results
+    from paribus.adopting.showing import describe, describe_json
+
+    found = read_results(directory, mapping)
+    path = page.write(found, out or page.default_folder(directory))
+    if as_json:
+        _print_json(describe_json(found))
+        return
+    console = _console()
+    describe(found, console)
+    console.print(f"report: {path}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_json(value: Any) -> None:

@@ -72,7 +72,8 @@ def measure(
         probed = limited(corpus.split("validation"), base.evaluation.probe_tokens)
         batches = list(scoring_batches(probed, base.context_length, device))
         step = f"{event.step:08d}"
-        folder.write_rows(f"diagnostics/{step}", _diagnostic_columns(probe(model, batches, diagnostics)))
+        if diagnostics:
+            folder.write_rows(f"diagnostics/{step}", _diagnostic_columns(probe(model, batches, diagnostics)))
         if changes := intervene(model, batches, len(probed.documents), interventions):
             folder.write_rows(f"interventions/{step}", _intervention_columns(changes, probed.documents))
         if routes := depth_routes(model, batches) if diagnostics else []:

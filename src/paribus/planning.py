@@ -1,8 +1,7 @@
 """`paribus plan`: what would be trained, which optimiser gets which tensor, and what the design can conclude."""
 
-import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,21 @@ from rich.console import Console
 from paribus.data.parquet_folder import parquet_files
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, device_of, resolve_arms
-from paribus.experiment.spec import UNITS, Contrast, Experiment
+from paribus.experiment.spec import REPEAT, TWIN, Experiment, Key
+from paribus.powering import describe_design, limits, plan_of
 from paribus.reading import read_study
 from paribus.runs.folder import StudyFolder
-from paribus.stats.power import cannot_conclude, equivalence_margin_sd, minimum_detectable_effect_sd
+from paribus.stats.noise import Noise, relative_sd
+from paribus.stats.power import count_of, equivalence_margin_sd, minimum_detectable_effect_sd
 from paribus.terminal import families, table
+from paribus.tuning.running import require_knobs_used
 
 
 def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -> dict[str, Any]:
     """The plan as JSON types. Raises what `run` would raise before training, except for the corpus."""
     arms = _checked_arms(experiment, experiment_folder)
-    seeds = experiment.seeds.count
+    design = plan_of(experiment)
+    seeds, confidence = design.seeds, design.confidence
     measurable = seeds >= 2
     return {
         "study": experiment.study,
@@ -42,13 +45,16 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
             for (scale, name), arm in arms.items()
         ],
         "seeds": seeds,
-        "minimum_detectable_effect_in_sd": minimum_detectable_effect_sd(seeds) if measurable else None,
-        "equivalence_margin_in_sd": equivalence_margin_sd(seeds) if measurable else None,
+        "confidence": confidence,
+        "minimum_detectable_effect_in_sd": minimum_detectable_effect_sd(seeds, confidence=confidence)
+        if measurable
+        else None,
+        "equivalence_margin_in_sd": equivalence_margin_sd(seeds, confidence=confidence) if measurable else None,
         "contrasts": {
             name: {
                 "formula": c.formula,
-                "sd_relative_to_a_simple_contrast": _relative_sd(c),
-                "cannot_conclude": list(cannot_conclude(seeds, c.smallest_effect, c.design_effect)),
+                "sd_relative_to_a_simple_contrast": relative_sd(c.arms),
+                "cannot_conclude": list(limits(experiment, name, Noise())),
             }
             for name, c in experiment.contrasts.items()
         },
@@ -83,6 +89,8 @@ def describe(experiment: Experiment, experiment_folder: Path, runs: Path, consol
     ]
     columns = ("scale", "arm", "cells", "complete", "updates", "tokens", "FLOPs/token", "FLOPs/cell")
     console.print(table("Cells", columns, rows, right=range(2, 8)))
+    for sentence in _beside_the_pairs(experiment, states):
+        console.print(sentence, highlight=False, soft_wrap=True)
     console.print()
     roles = list(dict.fromkeys(role for arm in arms.values() for role in arm.parameters_by_role))
     rows = [
@@ -100,7 +108,41 @@ def describe(experiment: Experiment, experiment_folder: Path, runs: Path, consol
             )
     for scale in experiment.scales:
         _describe_tensors(scale, {name: arm for (at, name), arm in arms.items() if at == scale}, console)
-    _describe_design(experiment, console)
+    console.print("What the design can conclude", style="bold")
+    design = plan_of(experiment)
+    if design.seeds >= 2:
+        reach = minimum_detectable_effect_sd(design.seeds, confidence=design.confidence)
+        console.print(
+            f"effects from {reach:.2f} sd of the paired difference are found with 80 % power", highlight=False
+        )
+    describe_design(experiment, Noise(), console)
+
+
+def _beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Which of the cells are no pairs: smaller budgets, A/A, and the trials that come before all of them."""
+    variants = Counter(state["variant"] for state in states)
+    for name, size in experiment.scales.items():
+        if size.budgets_tokens:
+            shown = ", ".join(f"{budget:,}" for budget in size.budgets_tokens)
+            how = "branches of the full run" if size.budget_cells == "branches" else "trained from the start"
+            yield f"  {name}: of these, smaller budgets with schedules of their own ({how}): {shown} tokens"
+    aside = experiment.compared_with_itself
+    if aside is not None:
+        kinds = {
+            "repeat": variants[REPEAT],
+            "perturbed twin": variants[TWIN],
+            "other seed": len(experiment.other_seeds),
+        }
+        told = ", ".join(count_of(count, kind) for kind, count in kinds.items() if count)
+        if told:
+            yield f"  of these, A/A of {aside[0]}/{aside[1]}: {told}"
+    if experiment.tuning is not None:
+        knobs = ", ".join(f"{arm}: {knob}" for arm, knob in experiment.tuning.knobs.items())
+        seeds, factor = count_of(experiment.tuning.seeds, "seed"), experiment.tuning.factor
+        yield (
+            f"  before them, tuning on {seeds} of its own, in factors of {factor:g}, 3 to "
+            f"{experiment.tuning.max_trials} values for every arm: {knobs}"
+        )
 
 
 def _describe_tensors(scale: str, arms: Mapping[str, ArmAtScale], console: Console) -> None:
@@ -118,64 +160,21 @@ def _describe_tensors(scale: str, arms: Mapping[str, ArmAtScale], console: Conso
     console.print()
 
 
-def _describe_design(experiment: Experiment, console: Console) -> None:
-    seeds = experiment.seeds.count
-    console.print("What the design can conclude", style="bold")
-    if seeds >= 2:
-        console.print(
-            f"  {seeds} seeds: effects from {minimum_detectable_effect_sd(seeds):.2f} sd of the paired difference are "
-            "found with 80 % power",
-            highlight=False,
-        )
-    limits: dict[tuple[str, ...], list[str]] = {}
-    for name, contrast in experiment.contrasts.items():
-        rank = "primary" if contrast.primary else "secondary"
-        unit = UNITS[contrast.metric.partition(".")[2]]
-        console.print(
-            f"  {name} ({rank}): {contrast.formula} at "
-            f"{experiment.contrast_scale(contrast)}, {contrast.metric}, smallest effect {contrast.smallest_effect:g}, "
-            f"design effect {contrast.design_effect:g} {unit}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        if len(contrast.arms) > 2:
-            console.print(
-                f"    - An interaction: the sd of its difference is about {_relative_sd(contrast):.2f} times that of a "
-                "simple contrast (cells that vary alike and independently); a missing cell drops the seed here only.",
-                highlight=False,
-                soft_wrap=True,
-            )
-        limits.setdefault(cannot_conclude(seeds, contrast.smallest_effect, contrast.design_effect), []).append(name)
-    for sentences, names in limits.items():
-        of = "every contrast" if len(names) == len(experiment.contrasts) else ", ".join(names)
-        console.print(f"  Of {of}:", highlight=False, soft_wrap=True)
-        for sentence in sentences:
-            console.print(f"    - {sentence}", highlight=False, soft_wrap=True)
-
-
-def _relative_sd(contrast: Contrast) -> float:
-    """Sd of the contrast's difference over that of a simple one, were all cells alike and independent: sqrt 2 for four
-    arms, sqrt 3 where one arm enters twice."""
-    weights = Counter[str]()
-    for arm, sign in zip(contrast.arms, (1, -1, -1, 1), strict=False):
-        weights[arm] += sign
-    return math.sqrt(sum(weight**2 for weight in weights.values()) / 2)
-
-
 def _checked_arms(experiment: Experiment, experiment_folder: Path) -> Mapping[tuple[str, str], ArmAtScale]:
     arms = resolve_arms(experiment)
     check_pairs(experiment, arms)
+    require_knobs_used(experiment, arms)
     if experiment.base.corpus.path is not None:
         parquet_files((experiment_folder / experiment.base.corpus.path).resolve())
     return arms
 
 
 def _cell_states(experiment: Experiment, runs: Path) -> list[dict[str, Any]]:
-    states: dict[tuple[str, str, int, int], str] = {}
+    states: dict[Key, str] = {}
     if (StudyFolder(runs / experiment.study).path / "study.json").exists():
         states = {key: cell.state for key, cell in read_study(experiment, runs).cells.items()}
     return [
-        {"scale": key[0], "arm": key[1], "seed": key[2], "repeat": key[3], "state": states.get(key, "missing")}
+        {"scale": key[0], "arm": key[1], "seed": key[2], "variant": key[3], "state": states.get(key, "missing")}
         for key in experiment.cell_keys()
     ]
 

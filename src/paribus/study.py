@@ -40,14 +40,14 @@ class Study:
     cells: tuple[Cell, ...]
 
     def cell_folder(self, cell: Cell) -> CellFolder:
-        return self.folder.cell(cell.scale, cell.arm, cell.seed, cell.digest, cell.repeat)
+        return self.folder.cell(cell.scale, cell.arm, cell.seed, cell.digest, cell.variant)
 
     def stale_folders(self) -> dict[str, int]:
         """Finished work under another digest, by "scale/arm": its fields or its code were other ones."""
         counts: dict[str, int] = {}
         for cell in self.cells:
-            others = self.folder.other_cells(cell.scale, cell.arm, cell.seed, cell.digest)
-            if others and not cell.repeat and not self.cell_folder(cell).finished:
+            others = self.folder.other_cells(cell.scale, cell.arm, cell.seed, cell.digest, cell.variant)
+            if others and not self.cell_folder(cell).finished:
                 counts[f"{cell.scale}/{cell.arm}"] = counts.get(f"{cell.scale}/{cell.arm}", 0) + len(others)
         return counts
 
@@ -71,13 +71,15 @@ def open_study(
     config = corpus_config(experiment.base.corpus, experiment_folder)
     if config.folder is not None:
         parquet_files(config.folder)  # a wrong path is an error before anything is written
-    folder = StudyFolder(runs / experiment.study)
-    folder.claim_for(experiment.study)
+    owner = experiment.study.removesuffix(spec.TUNING)  # trials read the corpus of the study that they tune
+    folders = {name: StudyFolder(runs / name) for name in (owner, experiment.study)}
+    for name, folder in folders.items():
+        folder.claim_for(name)
     corpus = prepare(
-        config, folder.corpus, vocabulary_size=experiment.base.tokenizer.vocabulary_size, progress=progress
+        config, folders[owner].corpus, vocabulary_size=experiment.base.tokenizer.vocabulary_size, progress=progress
     )
     corpus.verify()
-    study = Study(experiment, folder, corpus, arms, tuple(cells(experiment, arms, corpus.digest)))
+    study = Study(experiment, folders[experiment.study], corpus, arms, tuple(cells(experiment, arms, corpus.digest)))
     for (scale, _), arm in arms.items():
         order_of(study, arm, scale, experiment.seeds.first).require(arm.length.steps)
     for split in HELD_OUT:
@@ -117,7 +119,7 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
     study.folder.write_plan(
         {
             "cells": [
-                {"scale": c.scale, "arm": c.arm, "seed": c.seed, "repeat": c.repeat, "digest": c.digest}
+                {"scale": c.scale, "arm": c.arm, "seed": c.seed, "variant": c.variant, "digest": c.digest}
                 for c in study.cells
             ],
             "arms": [

@@ -14,8 +14,8 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 def cell_name(event: Mapping[str, Any]) -> str:
-    repeat = " (A/A repeat)" if event["repeat"] else ""
-    return f"{event['scale']}/{event['arm']}/{event['seed']}{repeat}"
+    variant = f" ({event['variant']})" if event["variant"] else ""
+    return f"{event['scale']}/{event['arm']}/{event['seed']}{variant}"
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from paribus import mechanisms
 from paribus.errors import DivergenceError, StudyFolderError
 from paribus.experiment.donors import adopt
 from paribus.experiment.plan import ArmAtScale, Cell, device_of
+from paribus.experiment.spec import STUDY, TWIN
+from paribus.experiment.twins import perturb
 from paribus.measuring import measure
 from paribus.model.build import build_model
 from paribus.runs.claims import claim
@@ -52,31 +54,34 @@ def train_missing(study: Study, emit: Emit, should_stop: Callable[[], bool]) -> 
             folder = study.cell_folder(cell)
             if folder.finished:
                 continue
-            if _unfinished_donors(study, cell):
+            if _unfinished_before(study, cell):
                 waiting.append(cell)
                 continue
             with claim(folder.path) as held:
                 if held and not folder.finished:
                     train_cell(study, cell, emit, should_stop)
                     trained = True
-        needed = {cell.name for cell in waiting} | {d.name for cell in waiting for d in _unfinished_donors(study, cell)}
+        needed = {cell.name for cell in waiting} | {d.name for cell in waiting for d in _unfinished_before(study, cell)}
         pending = [cell for cell in study.cells if cell.name in needed]
         if pending and not trained:
             time.sleep(WAIT_SECONDS)
 
 
-def _unfinished_donors(study: Study, cell: Cell) -> list[Cell]:
-    """Donors of the cell, and theirs, that have not ended."""
-    found = [d for d in cell.donors.values() if not study.cell_folder(d).finished]
-    return [below for d in found for below in _unfinished_donors(study, d)] + found
+def _unfinished_before(study: Study, cell: Cell) -> list[Cell]:
+    """Cells that this one starts from (donors, the trunk that it leaves), and theirs, that have not ended."""
+    before = [*cell.donors.values(), *([cell.trunk] if cell.trunk is not None else [])]
+    found = [d for d in before if not study.cell_folder(d).finished]
+    return [below for d in found for below in _unfinished_before(study, d)] + found
 
 
 def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> None:
     """Train one claimed cell from its last checkpoint to its end, or to a checkpoint where `should_stop` says so."""
     folder, arm = study.cell_folder(cell), study.arms[cell.scale, cell.arm]
     device = torch.device(device_of(study.experiment.execution))
-    context = {"scale": cell.scale, "arm": cell.arm, "seed": cell.seed, "repeat": cell.repeat}
+    context = {"scale": cell.scale, "arm": cell.arm, "seed": cell.seed, "variant": cell.variant}
     model = build_model(arm.model, arm.seam_configs, (study.experiment.study, cell.scale, cell.seed))
+    if cell.variant == TWIN:
+        perturb(model, (study.experiment.study, cell.scale, cell.seed))
     lost = [donor for donor in cell.donors.values() if study.cell_folder(donor).state == "diverged"]
     if not lost:
         adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
@@ -85,9 +90,11 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     checkpoint = folder.latest_checkpoint()
     if checkpoint is not None:
         state.restore(checkpoint[1])
+    elif (left := _trunk_state(study, cell)) is not None:
+        state.restore(left)
     folder.keep_metrics_until(state.step)
     folder.write_record(record)
-    emit({"kind": "started", **context, "step": state.step, "steps": arm.length.steps})
+    emit({"kind": "started", **context, "step": state.step, "steps": cell.length.steps})
     if lost:
         reason = f"the donor {lost[0].name} diverged, so there is nothing to start from"
         folder.finish({"reason": reason, "step": 0}, diverged=True)
@@ -96,19 +103,20 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     order = order_of(study, arm, cell.scale, cell.seed)
     execution = study.experiment.execution
     rows = execution.micro_batch_rows or order.rows_per_batch
-    looks = (mechanisms.all_diagnostics(), study_interventions(study))
+    own = cell.variant == STUDY  # mechanisms are looked at in the cells that contrasts are made of
+    looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
     measured: list[dict[str, Any]] = []
     try:
-        for event in train(state, order, arm.length, arm.base.schedule, rows):
+        for event in train(state, order, cell.length, arm.base.schedule, rows):
             if isinstance(event, MilestoneReached):
                 measured.extend(measure(study.corpus, arm.base, folder, state.model, event, *looks))
                 continue
             folder.append_metrics(asdict(event))
-            emit({"kind": "step", **context, **asdict(event), "steps": arm.length.steps})
-            last = event.step == arm.length.steps
+            emit({"kind": "step", **context, **asdict(event), "steps": cell.length.steps})
+            last = event.step == cell.length.steps
             stop = should_stop() and not last
-            if stop or last or event.step % execution.checkpoint_steps == 0:
-                folder.write_checkpoint(event.step, state.to_files())
+            if stop or last or event.step % execution.checkpoint_steps == 0 or event.step in cell.branches_at:
+                folder.write_checkpoint(event.step, state.to_files(), kept=cell.branches_at)
             if stop:
                 emit({"kind": "stopped", **context, "step": event.step})
                 return
@@ -120,13 +128,21 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     folder.finish(
         {
             "steps": state.step,
-            "tokens_seen": state.step * arm.length.batch_tokens,
+            "tokens_seen": state.step * cell.length.batch_tokens,
             "train_seconds": seconds,
             "batch_digest": state.digest_hex(),
             "final_tensors_digest": _digest_of_all(model),
         }
     )
     emit({"kind": "finished", **context, "seconds": seconds, "measured": measured})
+
+
+def _trunk_state(study: Study, cell: Cell) -> dict[str, bytes] | None:
+    """The state at which the cell leaves its trunk. None where there is no trunk, or where it ran before anybody meant
+    to leave it there: then the cell trains the shared updates itself, under the trunk's schedule."""
+    if cell.trunk is None or cell.length.leaves_after == 0:
+        return None
+    return study.cell_folder(cell.trunk).checkpoint_at(cell.length.leaves_after)
 
 
 def _record(study: Study, cell: Cell, arm: ArmAtScale, model: nn.Module, device: torch.device) -> dict[str, Any]:
@@ -136,7 +152,7 @@ def _record(study: Study, cell: Cell, arm: ArmAtScale, model: nn.Module, device:
         "scale": cell.scale,
         "arm": cell.arm,
         "seed": cell.seed,
-        "repeat": cell.repeat,
+        "variant": cell.variant,
         "digest": cell.digest,
         "resolved": dict(cell.resolved),
         "donors": {str(seam): _origin(study, donor) for seam, donor in cell.donors.items()},

@@ -63,6 +63,8 @@ design_effect = 0.03
 
 [seeds]
 count = 3
+
+[noise]
 repeats = 1
 
 [execution]

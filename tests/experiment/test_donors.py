@@ -131,7 +131,7 @@ def test_a_repeat_of_a_cell_takes_from_the_same_donor(resolve: Resolve, graft):
     text = graft(kept="learned", learned="").replace('baseline = "standard"', 'baseline = "kept"', 1)
     experiment, arms = resolve(text.replace('treatment = "block"', 'treatment = "learned"', 1))
     laid_out = {cell.name: cell for cell in cells(experiment, arms, "corpus")}
-    repeat, original = laid_out["tiny/kept/0 (repeat 1)"], laid_out["tiny/kept/0"]
+    repeat, original = laid_out["tiny/kept/0 (repeat)"], laid_out["tiny/kept/0"]
     assert repeat.digest == original.digest
     assert repeat.donors == original.donors
 

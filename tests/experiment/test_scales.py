@@ -129,7 +129,7 @@ def test_a_scales_own_base_seeds_and_execution_are_laid_over_the_files(load: Loa
     assert (large.base.context_length, tiny.base.context_length) == (64, 32)
     assert large.base.batch_tokens == 512, "what it does not say stays"
     assert (large.base.optimiser.matrix_learning_rate, large.base.optimiser.depth_read_learning_rate) == (0.01, 0.005)
-    assert (large.seeds.count, large.seeds.repeats, tiny.seeds.count) == (5, 1, 3)
+    assert (large.seeds.count, large.noise.repeats, tiny.seeds.count) == (5, 1, 3)
     assert (large.execution.micro_batch_rows, large.execution.threads, tiny.execution.micro_batch_rows) == (4, 1, 8)
     assert (large.base.corpus.name, large.base.corpus.path) == ("local-docs", None), "a corpus is replaced whole"
     assert (tiny.base.corpus.name, tiny.base.corpus.path) == (None, Path("corpus"))
@@ -177,7 +177,7 @@ def test_scales_that_differ_in_their_base_are_never_one_study(refused, two: str)
         ("base = { batch_tokens = 500 }", "scales.large.base: batch_tokens 500 is not a multiple", ""),
         ('base = { routing = { name = "serial" } }', "scales.large.base.routing: a scale changes no mechanism", ""),
         ("seeds = { cuont = 3 }", "scales.large.seeds.cuont: unknown key", "count"),
-        ("seeds = { repeats = 9 }", "seeds.repeats: more repeats than seeds", ""),
+        ("noise = { repeats = 9 }", "noise.repeats: more repeats than seeds", ""),
         ("execution = { thread = 3 }", "scales.large.execution.thread: unknown key", "threads"),
         ("base = { model = { head_width = 48 } }", "scales.large: width 64 is not a multiple of head_width 48", ""),
         ("bases = 1", "scales.large.bases: unknown key", "base"),

@@ -13,8 +13,9 @@ from paribus.mechanisms.contract import Seam
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 FILES = sorted(FOLDER.glob("*.toml"))
-NAMES = ["demo", "rd-controls", "xsa-by-rd", "xsa-controls", "xsa-layers", "xsa-strength"]
-SCALES = [(file, scale) for file in FILES for scale in (("tiny",) if file.stem == "demo" else ("tiny", "S"))]
+OF_ONE_SCALE = ["demo", "rd-tuned", "xsa-over-budgets"]
+NAMES = sorted([*OF_ONE_SCALE, "rd-controls", "xsa-by-rd", "xsa-controls", "xsa-layers", "xsa-strength"])
+SCALES = [(file, scale) for file in FILES for scale in (("tiny",) if file.stem in OF_ONE_SCALE else ("tiny", "S"))]
 CASES = pytest.mark.parametrize(("file", "scale"), SCALES, ids=lambda value: getattr(value, "stem", value))
 
 
@@ -30,7 +31,10 @@ def test_a_shipped_file_resolves_and_its_contrasts_are_pairs(file: Path, scale: 
     assert list(experiment.scales) == [scale]
     compared = {arm for contrast in experiment.contrasts.values() for arm in contrast.arms}
     assert compared == set(experiment.arms), "no arm is trained for nothing"
-    assert len(cells(experiment, arms, "corpus")) == len(arms) * experiment.seeds.count + experiment.seeds.repeats
+    noise = experiment.noise
+    pairs = len(arms) * experiment.seeds.count * (1 + len(experiment.scales[scale].budgets_tokens))
+    aside = noise.repeats + noise.twins + noise.other_seeds
+    assert len(cells(experiment, arms, "corpus")) == pairs + aside
     assert 3 <= experiment.seeds.count <= 5
 
 
@@ -38,7 +42,9 @@ def test_a_shipped_file_resolves_and_its_contrasts_are_pairs(file: Path, scale: 
 def test_arms_of_a_shipped_file_differ_from_each_other(file: Path, scale: str):
     experiment = loading.load(file, scale)
     digests = {
-        cell.arm: cell.digest for cell in cells(experiment, resolve_arms(experiment), "corpus") if cell.seed == 0
+        cell.arm: cell.digest
+        for cell in cells(experiment, resolve_arms(experiment), "corpus")
+        if cell.seed == 0 and cell.variant == spec.STUDY
     }
     assert len(set(digests.values())) == len(digests)
 

@@ -14,6 +14,8 @@ from paribus.experiment import loading, spec
 from paribus.experiment.plan import resolve_arms
 from paribus.mechanisms.contract import Seam
 from paribus.model.config import ModelConfig
+from paribus.optim.config import OptimiserConfig, ScheduleConfig
+from paribus.published import PublishedFigure
 
 DEMO = (Path(__file__).parents[2] / "experiments" / "demo.toml").read_text(encoding="utf-8")
 TABLES = (
@@ -28,8 +30,12 @@ TABLES = (
     spec.Contrast,
     spec.Seeds,
     spec.Execution,
-    spec.OptimiserConfig,
-    spec.ScheduleConfig,
+    OptimiserConfig,
+    ScheduleConfig,
+    spec.Noise,
+    spec.Tuning,
+    spec.Extension,
+    PublishedFigure,
     ModelConfig,
 )
 
@@ -63,7 +69,7 @@ UNKNOWN_KEYS = [
     ("strength", "strenght", "arms.xsa.output_map.strenght", "strength"),
     ("blocks", "block", "arms.block.routing.block", "blocks"),
     ("smallest_effect", "smallest_efect", "contrasts.block.smallest_efect", "smallest_effect"),
-    ("repeats", "repeat", "seeds.repeat", "repeats"),
+    ("repeats", "repeat", "noise.repeat", "repeats"),
     ("[seeds]", "[execution]\nworker = 2\n[seeds]", "execution.worker", "workers"),
     (
         "[arms.standard]",
@@ -116,7 +122,7 @@ BAD_VALUES = [
     ('name = "local-docs"', "near_duplicate_similarity = 0.6", "base.corpus.near_duplicate_similarity"),
     ('"test.nll"', '"test.perplexity"', "contrasts.block.metric"),
     ('baseline = "standard"', 'baseline = "block"', "contrasts.block"),
-    ("repeats = 1", "repeats = 6", "seeds.repeats"),
+    ("repeats = 1", "repeats = 6", "noise.repeats"),
     ("[scales.tiny]", "[scales.corpus]", "scales.corpus"),
     ("[arms.xsa]", '[arms."../xsa"]', "arms"),
     ("[arms.standard]\n\n", "", "contrasts.block.baseline"),

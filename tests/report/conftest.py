@@ -3,24 +3,36 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from paribus.report import page
 from paribus.report.content import (
     ArmParameters,
+    BudgetGap,
+    BudgetSummary,
     CellRow,
+    CostRow,
     Curve,
     DiagnosticText,
     DiagnosticValue,
+    EstimateRow,
+    GapForm,
     HeldEqual,
     InterventionText,
     InterventionValue,
     Look,
     Measurement,
+    NoiseRow,
     PairRow,
+    PublishedRow,
     ReportContent,
     RouteChange,
+    TaskRow,
+    TrialRow,
+    TuningSummary,
 )
 from paribus.seeds import generator, unit_noise
 from paribus.stats.paired import paired_differences
@@ -265,6 +277,112 @@ def build(fake: Fake) -> ReportContent:
     )
 
 
+OUTCOME = 0.012345678
+"""stands in every record that tells an outcome, so that a page that must not tell it can be searched for its digits"""
+NATS = "nats per token"
+
+
+def _budgets(name: str, scale: str) -> dict[str, tuple]:
+    """A gap that halves from one budget to the next but one, and three forms that part beyond the last."""
+    largest = 4_915_200_000
+    gaps = []
+    for share in (0.25, 0.5, 1.0):
+        mean = -OUTCOME * share**-0.3
+        seeds = tuple(mean + 0.001 * (seed - 2) for seed in range(PLANNED))
+        gaps.append(
+            BudgetGap(
+                name, scale, int(share * largest), tuple(range(PLANNED)), seeds, mean, (mean - 0.002, mean + 0.002)
+            )
+        )
+    grid = tuple(float(x) * largest for x in np.geomspace(0.25, 4, 33))
+    forms = []
+    for number, form in enumerate(("c B^-g", "c_inf + c B^-g", "a + b ln B")):
+        slope = (0.30, 0.22, 0.38)[number]
+        mean = tuple(-OUTCOME * (budget / largest) ** -slope for budget in grid)
+        half = tuple(0.002 + 0.001 * abs(math.log(budget / largest)) for budget in grid)
+        low, high = (tuple(m + sign * h for m, h in zip(mean, half, strict=True)) for sign in (-1, 1))
+        forms.append(GapForm(name, scale, form, grid, mean, low, high))
+    sentence = f"The baseline needs {100 * OUTCOME:.6f} times the tokens."
+    summary = BudgetSummary(name, scale, True, largest, 4.0 * largest, 100 * OUTCOME, (1.1, None), "Fieller", sentence)
+    return {"budget_gaps": tuple(gaps), "gap_forms": tuple(forms), "budget_summaries": (summary,)}
+
+
+def with_records(content: ReportContent) -> ReportContent:
+    """The study with every kind of record that a run folder may hold beyond the verdicts."""
+    name, scale = CONTRASTS[0][0], content.cells[0].scale
+    interval = (-OUTCOME - 0.003, -OUTCOME + 0.003)
+    said = f"{OUTCOME} is left."
+    cost = CostRow(
+        name, scale, "one host", 12, 1.062, (1.058, 1.066), 1.001, 1.013, -OUTCOME, interval, -OUTCOME, interval,
+        0.7 * -OUTCOME, (interval[0], -0.001), 1.2 + OUTCOME, (1.1, None), said, 1.04,
+    )  # fmt: skip
+    trials, tuned = [], []
+    for arm, best, shift in (("parent", 0.02, 0.0), ("rd", 0.005, -OUTCOME)):
+        for value in (0.00125, 0.005, 0.02, 0.08):
+            score = 3.5 + shift + 0.01 * math.log(value / best, 4) ** 2
+            trials.append(
+                TrialRow(scale, arm, "depth_read_learning_rate", value, (score, score + 0.002), value == best)
+            )
+        tuned.append(
+            TuningSummary(scale, arm, "depth_read_learning_rate", 4, best, arm == "rd", "Both neighbours lose.")
+        )
+    noise = [
+        NoiseRow(kind, scale, "parent", "test.nll", NATS, (sd, -sd, 0.5 * sd), sd, OUTCOME)
+        for kind, sd in (("other seed", 0.021), ("perturbed twin", 0.0021), ("repeat", 0.0))
+    ]
+    return replace(
+        content,
+        estimates=(
+            EstimateRow(name, scale, "new documents", NATS, -OUTCOME, 0.0021, 6.3, interval, 0.95),
+            EstimateRow(name, scale, "bits per byte, linearised", "bits per byte", None, None, None, None, 0.95, said),
+        ),
+        noise=tuple(noise),
+        **_budgets(name, scale),
+        costs=(cost,),
+        trials=tuple(trials),
+        tuning=tuple(tuned),
+        published=(
+            PublishedRow(
+                name,
+                scale,
+                NATS,
+                "A paper, table 2",
+                -0.011,
+                0.002,
+                3,
+                -OUTCOME,
+                interval,
+                "replicated",
+                said,
+                ("their corpus differs",),
+            ),
+        ),
+        tasks=(
+            TaskRow(
+                name,
+                scale,
+                "arc-easy",
+                "accuracy",
+                0.25,
+                0.41,
+                0.41 + OUTCOME,
+                OUTCOME,
+                (0.001, 0.02),
+                5,
+                (OUTCOME,),
+                True,
+            ),
+            TaskRow(name, scale, "winograd", "accuracy", 0.5, 0.5, 0.5 + OUTCOME, OUTCOME, None, 5, (), False, said),
+        ),
+    )
+
+
+def trimmed(content: ReportContent) -> ReportContent:
+    """Every kind of record, and little to draw."""
+    few = {"curves": content.curves[:1], "measurements": content.measurements[:8]}
+    return replace(content, diagnostics=(), interventions=(), route_changes=(), **few)
+
+
 Maker = Callable[[Fake], ReportContent]
 
 
@@ -287,6 +405,30 @@ def waiting_study() -> ReportContent:
         replace(told[v.name], word=v.word, seeds=v.seeds, sentence="better", notes=("better",)) for v in early.verdicts
     )
     return replace(early, verdicts=verdicts)
+
+
+@pytest.fixture(scope="session")
+def full_study(study: ReportContent) -> ReportContent:
+    """The finished study with every record there is."""
+    return with_records(study)
+
+
+@pytest.fixture(scope="session")
+def few_records(full_study: ReportContent) -> ReportContent:
+    """The full study, quick to draw."""
+    return trimmed(full_study)
+
+
+@pytest.fixture(scope="session")
+def full_waiting_study(waiting_study: ReportContent) -> ReportContent:
+    """The waiting study with records that would tell its outcome."""
+    return with_records(waiting_study)
+
+
+@pytest.fixture(scope="session")
+def written(full_study: ReportContent, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the full study's report. Nobody may change it."""
+    return page.write(full_study, tmp_path_factory.mktemp("report")).parent
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 from paribus.report import canvas, curves, figures
 from paribus.report.content import Curve, DiagnosticValue, Measurement, ReportContent
 from paribus.report.depth import diagnostic_svgs, largest
-from paribus.report.differences import paired_differences_svg
+from paribus.report.differences import paired_differences
 from paribus.report.evidence import shown_rows
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -30,17 +30,17 @@ def circles(svg: str) -> int:
 
 
 def test_every_seed_of_every_contrast_is_a_point(study: ReportContent) -> None:
-    assert circles(paired_differences_svg(shown_rows(study))) == 20
+    assert circles(paired_differences(shown_rows(study)).svg) == 20
 
 
 def test_a_lost_pair_is_a_cross_where_it_counts_and_not_a_point(diverged_study: ReportContent) -> None:
-    svg = paired_differences_svg(shown_rows(diverged_study))
+    svg = paired_differences(shown_rows(diverged_study)).svg
     assert circles(svg) == 18
     assert texts(svg).count("1 of 5 pairs diverged") == 2
 
 
 def test_a_waiting_contrast_is_words_only(waiting_study: ReportContent) -> None:
-    svg = paired_differences_svg(shown_rows(waiting_study))
+    svg = paired_differences(shown_rows(waiting_study)).svg
     assert circles(svg) == 0
     assert texts(svg).count("nothing is shown before the planned seeds") == 4
     assert texts(svg).count("3 of 5 planned pairs complete") == 4
@@ -48,22 +48,24 @@ def test_a_waiting_contrast_is_words_only(waiting_study: ReportContent) -> None:
 
 
 def test_the_side_of_better_follows_the_metric(study: ReportContent) -> None:
-    lower = paired_differences_svg(shown_rows(study))
+    lower = paired_differences(shown_rows(study)).svg
     upward = replace(study, verdicts=tuple(replace(v, lower_is_better=False) for v in study.verdicts))
     assert "← treatment better" in texts(lower)
-    assert "treatment better →" in texts(paired_differences_svg(shown_rows(upward)))
+    assert "treatment better →" in texts(paired_differences(shown_rows(upward)).svg)
 
 
 def test_units_never_share_an_axis(study: ReportContent) -> None:
     mixed = replace(study, verdicts=(*study.verdicts[:3], replace(study.verdicts[3], unit="bits per byte")))
     axes = [
-        text for text in texts(paired_differences_svg(shown_rows(mixed))) if text.startswith("treatment \N{MINUS SIGN}")
+        text for text in texts(paired_differences(shown_rows(mixed)).svg) if text.startswith("treatment \N{MINUS SIGN}")
     ]
     assert [axis.split(", ")[1] for axis in axes] == ["nats per token", "bits per byte"]
 
 
 def test_the_readme_figure_stands_alone(study: ReportContent) -> None:
-    svg = figures.readme_figure(shown_rows(study))
+    picture = figures.differences_figure(shown_rows(study)).picture
+    assert picture is not None
+    svg = picture.standalone
     root = ElementTree.fromstring(svg)
     assert int(root.attrib["width"]) > 600
     assert "currentColor" not in svg
@@ -111,7 +113,7 @@ def test_every_figure_is_xml_with_a_title_a_description_and_its_own_ids(study: R
 def test_drawing_leaves_the_readers_matplotlib_as_it_was(study: ReportContent) -> None:
     with mpl.rc_context({"font.size": 17.0, "svg.hashsalt": "own"}):
         before = dict(mpl.rcParams)
-        paired_differences_svg(shown_rows(study))
+        assert paired_differences(shown_rows(study)).svg
         assert dict(mpl.rcParams) == before
 
 
@@ -143,7 +145,7 @@ def test_smoothing_keeps_a_straight_line_and_never_fills_a_gap() -> None:
 
 def test_no_mean_is_drawn_over_the_survivors_of_a_divergence() -> None:
     rows = [Measurement("S", arm, seed, 100, "test", 3.0, 1.0, False) for arm in ("a", "b") for seed in (0, 1)]
-    whole, torn = (curves.milestones_svg(rows, "a", "x", lost=lost) for lost in ([], [("b", 2)]))
+    whole, torn = (curves.milestones(rows, "a", "x", lost=lost).svg for lost in ([], [("b", 2)]))
     assert "b at 100 tokens: 3.0000" in whole
     assert "b at 100 tokens" not in torn
     assert "a at 100 tokens: 3.0000" in torn
@@ -178,7 +180,7 @@ def test_a_diagnostic_that_broke_is_reported_and_not_drawn() -> None:
 
 def test_a_name_with_dollars_or_of_another_script_is_drawn_as_it_is_written() -> None:
     curve = Curve("S", "$x_1$ _汉字", 0, (1, 2), (3.0, 2.0))
-    assert "$x_1$ _汉字" in texts(curves.loss_curves_svg([curve], "", "x"))
+    assert "$x_1$ _汉字" in texts(curves.loss_curves([curve], "", "x").svg)
 
 
 def test_a_long_name_is_shortened_and_keeps_both_ends() -> None:

@@ -15,12 +15,13 @@ from paribus.report.depth import diagnostic_svgs
 from paribus.report.divergences import divergences_svg
 from paribus.report.evidence import shown_rows
 from paribus.report.interventions import FOREST_ROWS, changes_table, forest_svg, rows_of
-from paribus.report.numbers import MISSING, significant
+from paribus.report.numbers import significant
 from paribus.report.positions import positions_svg
 from paribus.report.readings import by_arm_table, divergence_table, fine_table, glance_table
 from paribus.report.spread import over_seeds, written
 from paribus.report.tables import Table
 from paribus.stats.paired import t_interval
+from paribus.stats.rounding import MISSING
 
 SVG = "{http://www.w3.org/2000/svg}"
 ARMS = ["parent", "rd", "rd-tied", "exclusive"]

@@ -7,33 +7,34 @@ import pytest
 
 from paribus.report import numbers, tables
 from paribus.report.content import HeldEqual, Look, ReportContent
-from paribus.report.differences import paired_differences_svg
+from paribus.report.differences import paired_differences
 from paribus.report.evidence import shown, shown_rows
+from paribus.stats import rounding
 from paribus.stats.rule import Word
 
-M = numbers.MINUS
+M = rounding.MINUS
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        (numbers.fixed(-0.00001, 3, signed=True), "0.000"),
-        (numbers.fixed(-0.0123, 4, signed=True), f"{M}0.0123"),
-        (numbers.fixed(0.5, 2, signed=True), "+0.50"),
-        (numbers.fixed(None, 2), numbers.MISSING),
-        (numbers.fixed(math.nan, 2), "NaN"),
-        (numbers.fixed(-math.inf, 2), f"{M}∞"),
+        (rounding.fixed(-0.00001, 3, signed=True), "0.000"),
+        (rounding.fixed(-0.0123, 4, signed=True), f"{M}0.0123"),
+        (rounding.fixed(0.5, 2, signed=True), "+0.50"),
+        (rounding.fixed(None, 2), rounding.MISSING),
+        (rounding.fixed(math.nan, 2), "NaN"),
+        (rounding.fixed(-math.inf, 2), f"{M}∞"),
         (numbers.significant(0.0), "0"),
         (numbers.significant(0.0012345), "0.00123"),
         (numbers.significant(9.999), "10.0"),
         (numbers.significant(6.61e8), "6.61 \N{MULTIPLICATION SIGN} 10⁸"),
         (numbers.significant(-2.5e-7, 2), f"{M}2.5 \N{MULTIPLICATION SIGN} 10⁻⁷"),
-        (numbers.declared(0.003), "0.003"),
-        (numbers.probability(0.0625), "0.0625"),
-        (numbers.probability(1e-9), "< 0.001"),
-        (numbers.probability(0.44), "0.44"),
-        (numbers.percent(0.95), "95 %"),
-        (numbers.percent(0.975), "97.5 %"),
+        (rounding.declared(0.003), "0.003"),
+        (rounding.probability(0.0625), "0.0625"),
+        (rounding.probability(1e-9), "< 0.001"),
+        (rounding.probability(0.44), "0.44"),
+        (rounding.percent(0.95), "95 %"),
+        (rounding.percent(0.975), "97.5 %"),
         (numbers.count(110156544), "110\u202f156\u202f544"),
         (numbers.short_count(19_660_800), "19.7M"),
         (numbers.short_count(999_999), "1M"),
@@ -49,7 +50,7 @@ def test_a_number_is_written_with_its_sign_and_no_digit_too_many(written: str, e
 
 @pytest.mark.parametrize(("spread", "decimals"), [(0.0123, 3), (0.99, 2), (1.0, 1), (37.0, 0), (0.0, 4), (None, 4)])
 def test_decimals_show_two_digits_of_the_spread(spread: float | None, decimals: int) -> None:
-    assert numbers.decimals_for(spread) == decimals
+    assert rounding.decimals_for(spread) == decimals
 
 
 def test_the_verdict_table_shows_difference_interval_level_p_wins_and_parameters(study: ReportContent) -> None:
@@ -84,7 +85,7 @@ def test_an_interaction_names_its_four_arms_and_their_sizes(study: ReportContent
     assert all("interaction" not in note for note in (tables.verdict_table(rows[:-1], study.parameters).note,))
     waiting = shown(replace(study.verdicts[-1], **of_differences, word=Word.WAITING))
     assert waiting.interaction
-    svg = paired_differences_svg(rows[-1:])
+    svg = paired_differences(rows[-1:]).svg
     assert f"first difference {M} second, nats per token" in svg
 
 
@@ -92,7 +93,7 @@ def test_the_seeds_table_has_a_row_for_every_planned_cell(waiting_study: ReportC
     table = tables.seeds_table(waiting_study.cells)
     assert len(table.rows) == 20
     assert [row[3] for row in table.rows].count("missing") == 8
-    assert table.rows[-1][4] == numbers.MISSING
+    assert table.rows[-1][4] == rounding.MISSING
 
 
 def test_parameters_have_a_column_for_each_role_of_any_arm(study: ReportContent) -> None:

@@ -132,10 +132,10 @@ def test_a_cells_state_is_what_lies_in_its_folder(tmp_path: Path):
     cell.write_record({})
     assert (cell.state, cell.finished) == ("started", False)
     cell.finish({"steps": 3})
-    assert (cell.state, cell.finished, cell.summary()) == ("complete", True, {"steps": 3})
+    assert (cell.state, cell.finished, cell.summary()["steps"]) == ("complete", True, 3)
     lost = CellFolder(tmp_path / "lost")
     lost.finish({"reason": "NaN"}, diverged=True)
-    assert (lost.state, lost.finished, lost.summary()) == ("diverged", True, {"reason": "NaN"})
+    assert (lost.state, lost.finished, lost.summary()["reason"]) == ("diverged", True, "NaN")
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path):
@@ -185,8 +185,8 @@ def test_a_process_that_creates_the_same_study_just_now_is_no_stranger(tmp_path:
 
 def test_cells_under_another_digest_are_found_and_repeats_are_not_among_them(tmp_path: Path):
     study = StudyFolder(tmp_path)
-    for seed, digest, repeat in ((1, "aaaa", 0), (1, "aaaa", 1), (1, "bbbb", 0), (11, "bbbb", 0)):
-        study.cell("tiny", "xsa", seed, digest, repeat).write_record({})
+    for seed, digest, variant in ((1, "aaaa", ""), (1, "aaaa", "repeat"), (1, "bbbb", ""), (11, "bbbb", "")):
+        study.cell("tiny", "xsa", seed, digest, variant).write_record({})
     study.cell("tiny", "xsa", 1, "cccc").path.mkdir()
     assert [other.path.name for other in study.other_cells("tiny", "xsa", 1, "aaaa")] == ["1-bbbb"]
 

@@ -9,6 +9,7 @@ from statsmodels.stats.power import TTestPower
 
 from paribus.seeds import generator
 from paribus.stats import power
+from paribus.stats.design import SIMULATED_STUDIES, design_power, two_stage_power
 from paribus.stats.paired import paired_t
 
 
@@ -167,3 +168,51 @@ def test_a_plan_with_power_to_spare_names_only_the_limit_at_the_margin() -> None
     sentences = power.cannot_conclude(8, 0.003, 0.01, 0.0005, sd_seeds=8)
     assert len(sentences) == 1
     assert "at most 50 %" in sentences[0]
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+@pytest.mark.parametrize("margin_sd", [1e-9, 0.5, 2.0])
+def test_the_effect_seen_has_the_power_asked_for_and_lies_above_the_margin(seeds: int, margin_sd: float) -> None:
+    seen = power.seen_effect_sd(seeds, margin_sd)
+    assert power.rule_power(seeds, seen, margin_sd) == pytest.approx(0.8, abs=1e-9)
+    assert seen > margin_sd
+    if margin_sd < 1e-6:  # then only a rejection in the wrong direction tells it from the t test
+        assert seen == pytest.approx(power.minimum_detectable_effect_sd(seeds), rel=1e-3)
+
+
+def test_a_stricter_level_lowers_every_power_and_asks_for_more_seeds() -> None:
+    usual, strict = (design_power(5, 0.01, 0.03, 0.014, confidence) for confidence in (0.95, 0.99))
+    assert strict.at_design_effect < usual.at_design_effect
+    assert strict.equivalence < usual.equivalence
+    assert strict.seen_effect > usual.seen_effect
+    assert strict.detectable_effect > usual.detectable_effect
+    assert usual.seeds_for_design_effect is not None
+    assert strict.seeds_for_design_effect is not None
+    assert strict.seeds_for_design_effect > usual.seeds_for_design_effect
+    sentences = [power.cannot_conclude(5, 0.01, 0.03, confidence=confidence) for confidence in (0.95, 0.99)]
+    assert sentences[0] != sentences[1]
+    assert power.cannot_conclude(5, 0.01, 0.03) == sentences[0]
+
+
+def test_a_design_does_not_depend_on_the_unit() -> None:
+    nats, millinats = design_power(5, 0.01, 0.03, 0.014), design_power(5, 10, 30, 14)
+    assert millinats.seen_effect == pytest.approx(1000 * nats.seen_effect)
+    assert millinats.seen_effect_sd == pytest.approx(nats.seen_effect_sd)
+    assert millinats.at_design_effect == pytest.approx(nats.at_design_effect)
+    assert millinats.seeds_for_equivalence == nats.seeds_for_equivalence
+
+
+@pytest.mark.parametrize("effect_sd", [0.5, 1.5])
+def test_two_stages_find_what_their_combined_p_value_finds(effect_sd: float) -> None:
+    """Studies drawn and tested one by one, each stage's t and its normal score by scipy."""
+    rng, studies, found = generator("tests", "power", 8, "two stages", f"{effect_sd}"), 2_000, 0
+    for gains in rng.standard_normal((studies, 8)) + effect_sd:
+        t = [part.mean() / stats.sem(part) for part in (gains[:5], gains[5:])]
+        p = [float(stats.t.sf(t[0], 4)), float(stats.t.sf(t[1], 2))]
+        stage_1 = p[0] < 0.005 and gains[:5].mean() >= 0.4
+        z = (stats.norm.isf(p[0]) + stats.norm.isf(p[1])) / math.sqrt(2)
+        found += bool(stage_1 or (z > 2.005 and gains.mean() >= 0.4))
+    share = two_stage_power(5, 8, effect_sd, 0.4, 0.01)
+    error = math.sqrt(share * (1 - share) * (1 / studies + 1 / SIMULATED_STUDIES))
+    assert found / studies == pytest.approx(share, abs=4 * error)
+    assert share > power.rule_power(5, effect_sd, 0.4, 0.99)

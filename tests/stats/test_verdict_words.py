@@ -68,10 +68,12 @@ def test_the_words_are_those_of_the_rules() -> None:
         "inconclusive, skewed",
         "exploratory",
         "exploratory extension",
+        "exploratory: rule changed",
         "no information",
         "withheld: divergence",
         "waiting for the planned seeds",
-        "not tested: primary undecided",
+        "stop for futility",
+        "not tested: primary not rejected",
     ]
 
 
@@ -107,6 +109,9 @@ def test_before_the_planned_seeds_nothing_is_shown_but_the_number_of_pairs(compa
         "seeds",
         "planned_seeds",
         "word",
+        "looks",
+        "extension",
+        "futile",
         "sentence",
         "notes",
         "arms",
@@ -228,6 +233,50 @@ def test_secondaries_behind_an_undecided_primary_are_not_tested(compare: Compare
             assert verdict.p_t is verdict.p_holm is verdict.p_sign_flip is verdict.p_equivalence is None
             assert verdict.interval_confidence == 0.975  # a description at Holm's first level
             assert "not tested" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("primary", "said"),
+    [
+        (around(0.05), "The primary is equivalent, so its null of no difference stands"),
+        (around(0.3, step=10), "The primary is undecided, so its null of no difference stands"),
+        ((-1.0, -1.1, -1.2, 4.0, 5.0), "The primary is undecided, so its null of no difference stands"),
+        ((0.5,) * 5, "The primary has no test (its word is: no information)"),
+    ],
+)
+def test_a_closed_gate_says_what_the_primary_is(compare: Compare, primary: tuple[float, ...], said: str) -> None:
+    first, second = decide([compare(primary), compare(around(5.0), name="other", primary=False)])
+    assert second.word is Word.NOT_TESTED
+    assert second.primary_word is first.word
+    assert said in second.sentence
+
+
+def test_a_rule_that_was_chosen_after_words_wins_nothing(compare: Compare) -> None:
+    for gains, _ in EXAMPLES[:8]:
+        changed = dataclasses.replace(compare(gains, lower_is_better=False), rule_changed_after_words=True)
+        verdict = one(changed)
+        assert verdict.word is Word.RULE_CHANGED
+        assert not verdict.word.not_zero
+        assert verdict.p_t is verdict.p_sign_flip is verdict.p_equivalence is verdict.equivalence_interval is None
+        assert verdict.mean == pytest.approx(sum(gains) / 5)
+        assert verdict.interval == t_interval(gains, 0.95)
+        assert "chosen after words had been seen" in verdict.sentence
+        assert "not the rule that was fixed before the run" in verdict.notes[0]
+    # Seeds added late is the more exact word, and a primary without a test opens no gate.
+    late = dataclasses.replace(compare((*around(5.0), 5.1), planned_seeds=6, seen=(5,)), rule_changed_after_words=True)
+    assert one(late).word is Word.EXPLORATORY_EXTENSION
+    page = [dataclasses.replace(compare(around(5.0)), rule_changed_after_words=True)]
+    assert decide([*page, compare(around(5.0), name="b", primary=False)])[1].word is Word.NOT_TESTED
+
+
+def test_sentences_round_to_two_digits_of_the_standard_error_as_the_table_does(compare: Compare) -> None:
+    gains = tuple(0.00123456 + 0.0001 * part for part in STEPS)
+    verdict = one(compare(gains, lower_is_better=False, smallest_effect=0.003, design_effect=0.006))
+    assert verdict.standard_error == pytest.approx(7.07e-6, rel=1e-3)
+    assert "Mean difference +0.0012346 nats, 95 % interval +0.0012149 to +0.0012542." in verdict.sentence
+    assert "the smallest effect (0.003 nats)" in verdict.sentence
+    wide = one(compare(around(0.3, step=10)))
+    assert "Mean difference +0.30 nats, 95 % interval \N{MINUS SIGN}1.66 to +2.26." in wide.sentence
 
 
 @pytest.mark.parametrize("gains", [around(1.1), around(-1.1), around(0.9), around(0.5)])

@@ -55,7 +55,9 @@ def experiment_text(
     for index, (treatment, baseline) in enumerate(contrasts):
         lines.append(f'[contrasts.{treatment}]\ntreatment = "{treatment}"\nbaseline = "{baseline}"')
         lines.append(f"primary = {str(index == 0).lower()}\nsmallest_effect = 0.01\ndesign_effect = 0.03")
-    lines.append(f"[seeds]\ncount = {seeds}\nrepeats = {repeats}\n[execution]\ncheckpoint_steps = 5\n{execution}")
+    lines.append(
+        f"[seeds]\ncount = {seeds}\n[noise]\nrepeats = {repeats}\n[execution]\ncheckpoint_steps = 5\n{execution}"
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -196,7 +198,7 @@ def trained() -> Callable[[Path], dict[str, object]]:
 
         cell = CellFolder(folder)
         summary = cell.summary()
-        del summary["train_seconds"]
+        del summary["train_seconds"], summary["row_digests"]["metrics.jsonl"]  # metrics hold times as well
         groups = ("likelihood", "diagnostics", "interventions", "routes")
         rows = {name: cell.rows(name).to_pydict() for group in groups for name in cell.row_files(group)}
         metrics = [{key: value for key, value in line.items() if key != "wall_seconds"} for line in cell.metrics()]

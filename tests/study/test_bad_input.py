@@ -11,7 +11,7 @@ import pytest
 
 from paribus.experiment import loading
 from paribus.reading import read_study, verdicts_of
-from paribus.reporting import report_content
+from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, write_plan

@@ -22,7 +22,7 @@ from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm
 from paribus.reading import ReadCell, ReadStudy
 from paribus.report import page
-from paribus.reporting import report_content
+from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder, StudyFolder
 from paribus.stats.divergence import js_divergence
 from paribus.train.loop import MilestoneReached
@@ -89,7 +89,7 @@ def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm
         folder = CellFolder(fresh / "cells" / str(seed))
         list(measuring.measure(corpus, experiment.base, folder, model, LAST, DIAGNOSTICS, [HALVED]))
         completed(folder)
-        cells["tiny", "rd", seed, 0] = ReadCell(("tiny", "rd", seed, 0), "complete", "d", folder)
+        cells["tiny", "rd", seed, ""] = ReadCell(("tiny", "rd", seed, ""), "complete", "d", folder)
     every = experiment.cell_keys()
     missing = {key: ReadCell(key, "missing", "", None) for key in every if key not in cells}
     described = [
@@ -153,7 +153,7 @@ def test_what_was_measured_is_what_the_report_is_made_of(
 
 
 def test_rows_of_interventions_are_kept_by_document_and_routes_by_token(measured: ReadStudy) -> None:
-    folder = measured.cells["tiny", "rd", 0, 0].folder
+    folder = measured.cells["tiny", "rd", 0, ""].folder
     assert folder is not None
     (name,) = folder.row_files("interventions")
     rows = folder.rows(name).to_pydict()
@@ -172,7 +172,7 @@ def test_rows_of_one_model_are_equal_whenever_it_is_measured(
     fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm], measured: ReadStudy
 ) -> None:
     corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
-    again, first = CellFolder(fresh / "cells" / "again"), measured.cells["tiny", "rd", 0, 0].folder
+    again, first = CellFolder(fresh / "cells" / "again"), measured.cells["tiny", "rd", 0, ""].folder
     assert first is not None
     list(measuring.measure(corpus, experiment.base, again, models[0], LAST, DIAGNOSTICS, [HALVED]))
     for group in ("diagnostics", "interventions", "routes"):
@@ -191,7 +191,7 @@ def test_one_document_has_no_standard_error_on_disk_or_in_the_report(
     completed(folder)
     rows = folder.rows("diagnostics/00000020")
     assert set(rows["standard_error"].to_pylist()) == {None}
-    cell = ("tiny", "rd", 0, 0)
+    cell = ("tiny", "rd", 0, "")
     cells = {**measured.cells, cell: ReadCell(cell, "complete", "d", folder)}
     content = report_content(replace(measured, cells=cells), (), "")
     assert {v.standard_error for v in content.diagnostics if v.seed == 0} == {None}
@@ -245,12 +245,12 @@ def test_an_interaction_is_paired_and_checked_over_its_four_arms(fresh: Path, me
     cells = dict(measured.cells)
     for seed in (0, 1):
         for arm in ("rd", "block", "xsa", "standard"):
-            key = ("tiny", arm, seed, 0)
+            key = ("tiny", arm, seed, "")
             # Each arm is the model of one seed, so that its loss is known and their difference is not 0.
             of = seed if arm == "rd" else 0
-            cells[key] = ReadCell(key, "complete", "d", measured.cells["tiny", "rd", of, 0].folder)
+            cells[key] = ReadCell(key, "complete", "d", measured.cells["tiny", "rd", of, ""].folder)
     content = report_content(replace(measured, experiment=experiment, cells=cells), (), "")
-    final = {seed: cells["tiny", "rd", seed, 0].final("test.nll") for seed in (0, 1)}
+    final = {seed: cells["tiny", "rd", seed, ""].final("test.nll") for seed in (0, 1)}
     assert final[0] is not None
     assert final[1] is not None
     differences = {row.seed: row.difference for row in content.pairs if row.contrast == "together"}

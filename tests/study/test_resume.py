@@ -93,7 +93,7 @@ def attempt(moment):
     emit, should_stop = arrange(moment)
     experiment = loading.load(file)
     study = house.open_study(experiment, file.parent, folder)
-    cell = next(cell for cell in study.cells if (cell.arm, cell.seed, cell.repeat) == (arm, 0, 0))
+    cell = next(cell for cell in study.cells if (cell.arm, cell.seed, cell.variant) == (arm, 0, ""))
     house.prepare_process(experiment.execution)
     with claim(study.cell_folder(cell).path) as held:
         assert held

@@ -10,7 +10,7 @@ import pytest
 import paribus as package
 from paribus.experiment import code, loading
 from paribus.reading import read_study, verdicts_of
-from paribus.reporting import report_content
+from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, prepare_process
@@ -24,7 +24,7 @@ def cells(folder: Path, arm: str = "*") -> dict[str, CellFolder]:
     """Cell folders by "arm/seed"; the repeat's name ends in "-repeat"."""
     found = sorted((folder / "runs" / "tiny" / "tiny").glob(f"{arm}/*"))
     return {
-        f"{path.parent.name}/{path.name.split('-')[0]}{'-repeat' * path.name.endswith('-repeat1')}": CellFolder(path)
+        f"{path.parent.name}/{path.name.split('-')[0]}{'-repeat' * path.name.endswith('-repeat')}": CellFolder(path)
         for path in found
     }
 
@@ -136,7 +136,8 @@ def test_every_held_out_document_is_scored_at_every_milestone(finished: Path):
 def test_nothing_on_disk_is_a_pickle(finished: Path):
     files = [path for path in (finished / "runs").rglob("*") if path.is_file()]
     endings = {path.suffix for path in files if not path.name.startswith(".")}
-    assert endings <= {"", ".json", ".jsonl", ".parquet", ".safetensors", ".tokens", ".html", ".svg", ".md"}
+    shown = {".html", ".svg", ".md", ".csv", ".tex", ".pdf"}
+    assert endings <= {"", ".json", ".jsonl", ".parquet", ".safetensors", ".tokens", *shown}
 
 
 def test_a_deleted_cell_is_trained_again_alone_with_the_same_numbers(study: Path, paribus, trained, contents):
@@ -241,7 +242,7 @@ def test_status_shows_no_outcome_and_is_no_look(study: Path, cli: Cli):
     assert status == 0
     assert "13 complete" in out
     assert looks(study) == before
-    assert not (set(json.loads(as_json)["cells"][0]) - {"scale", "arm", "seed", "repeat", "state", "digest"})
+    assert not (set(json.loads(as_json)["cells"][0]) - {"scale", "arm", "seed", "variant", "state", "digest"})
     losses = [f"{cell.rows('likelihood/test-00000020')['nats'][0].as_py():.3f}" for cell in cells(study).values()]
     assert not any(loss in out + as_json for loss in losses)
 
@@ -326,11 +327,17 @@ def test_the_run_folder_of_another_study_is_refused_naming_both(study: Path, cli
     assert (study / "runs" / "other" / "tiny").is_dir()
 
 
-def test_a_truncated_row_file_is_named_with_its_remedy(study: Path, cli: Cli):
+def test_a_truncated_row_file_costs_its_pair_and_the_report_says_so(study: Path, cli: Cli):
     cell = cells(study)["xsa/1"].path
     path = cell / "likelihood" / "test-00000020.parquet"
     path.write_bytes(path.read_bytes()[:100])
-    status, _, err = cli("report", "study.toml")
-    assert status == 1
-    assert f"{Path('runs') / path.relative_to(study / 'runs')} is not readable" in err
-    assert "delete the cell's folder" in err
+    status, out, err = cli("report", "study.toml")
+    assert (status, err) == (0, "")
+    assert "1 cells are not complete" in out
+    assert "xsa: " in out
+    page = (study / "runs" / "tiny" / "report.html").read_text(encoding="utf-8")
+    assert "Cell tiny/xsa/1 is not used: likelihood/test-00000020.parquet was changed after the cell had ended" in page
+    assert "Delete its folder to train it again" in page
+    verdicts = json.loads((study / "runs" / "tiny" / "report.json").read_text(encoding="utf-8"))["verdicts"]
+    assert {v["name"]: v["seeds"] for v in verdicts} == {"block": 3, "xsa": 2, "rd": 3}
+    assert {v["name"]: v["word"] for v in verdicts}["xsa"] == Word.WAITING.value

@@ -14,15 +14,17 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.experiment.spec import AT, SEAM_FIELDS, Base, Experiment, Scale, merged
+from paribus.experiment.spec import AT, SEAM_FIELDS, TUNING, Base, Experiment, Scale, merged
+from paribus.experiment.tuning import declare_knobs, declared_values
 from paribus.model.config import ModelConfig
+from paribus.published import read as read_published
 from paribus.refusal import refusal
 
 RESERVED_SCALE_NAMES = frozenset(
     {"corpus", "study.json", "plan.json", "looks.jsonl", "report.html", "report.json", "verdict.svg", "verdict.md"}
 )
 """what else lies beside the scales' folders"""
-OWN = {"base", "seeds", "execution", "margins"}
+OWN = {"base", "seeds", "noise", "execution", "margins"}
 """fields of a scale that are laid over the rest of the file"""
 AnyTable = TypeVar("AnyTable", bound=BaseModel)
 
@@ -43,7 +45,10 @@ def load(path: Path, scale: str | None = None) -> Experiment:
     _check_references(path, whole)
     experiment = experiments[chosen or ""]
     _check_primary(path, experiment)
-    return experiment
+    _check_published(path, experiment)
+    with naming(path):
+        declared_values(experiment)
+    return declare_knobs(experiment)
 
 
 def _whole(path: Path) -> Experiment:
@@ -65,9 +70,11 @@ def _whole(path: Path) -> Experiment:
             remedy="an unclosed quote or bracket on or above that line is the usual cause",
         ) from None
     table.setdefault("study", path.stem)
-    if AT in str(table["study"]):
+    for joint, what in ((AT, "the scale that it is restricted to"), (TUNING, "the study that tunes it")):
+        if joint not in str(table["study"]):
+            continue
         raise ExperimentFileError(
-            f"{path}: study: '{AT}' joins a study to the scale that it is restricted to",
+            f"{path}: study: '{joint}' joins a study to {what}",
             expected="letters, digits, '_', '.' and '-'",
             received=f"'{table['study']}'",
             remedy="rename the file, or give it a `study` of another name",
@@ -122,6 +129,7 @@ def _restricted(path: Path, experiment: Experiment, name: str) -> Experiment:
     changes: dict[str, Any] = {
         "base": laid_over(experiment.base, scale.base, "base"),
         "seeds": laid_over(experiment.seeds, scale.seeds, "seeds"),
+        "noise": laid_over(experiment.noise, scale.noise, "noise"),
         "execution": laid_over(experiment.execution, scale.execution, "execution"),
         "scales": {name: Scale.model_validate(scale.model_dump(exclude_unset=True, exclude=OWN))},
         "contrasts": contrasts,
@@ -143,11 +151,17 @@ def _check_arms(path: Path, experiment: Experiment) -> None:
                 experiment.model_config_of(experiment.arm(arm), name)
             except ValidationError as error:
                 raise refusal(error, f"{path}: scales.{name}", ModelConfig) from None
-    if experiment.seeds.repeats > experiment.seeds.count:
+    for what in ("repeats", "twins"):
+        _check_copies(path, experiment, what)
+
+
+def _check_copies(path: Path, experiment: Experiment, what: str) -> None:
+    number = getattr(experiment.noise, what)
+    if number > experiment.seeds.count:
         raise ExperimentFileError(
-            f"{path}: seeds.repeats: more repeats than seeds",
+            f"{path}: noise.{what}: more {what} than seeds",
             expected=f"0 to {experiment.seeds.count}",
-            received=str(experiment.seeds.repeats),
+            received=str(number),
         )
 
 
@@ -218,6 +232,21 @@ def _check_references(path: Path, experiment: Experiment) -> None:
                 received=f"'{contrast.scale}'",
                 remedy=nearest(contrast.scale, experiment.scales),
             )
+
+
+def _check_published(path: Path, experiment: Experiment) -> None:
+    """A figure that is not there is an error before anything is trained, not in the report."""
+    for name, contrast in experiment.contrasts.items():
+        if contrast.published is not None:
+            try:
+                read_published(contrast.published, path.parent)
+            except ExperimentFileError as error:
+                raise ExperimentFileError(
+                    f"{path}: contrasts.{name}.published: {error.what}",
+                    expected=error.expected,
+                    received=error.received,
+                    remedy=error.remedy,
+                ) from None
 
 
 def _check_primary(path: Path, experiment: Experiment) -> None:

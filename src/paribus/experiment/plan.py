@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -12,7 +13,8 @@ from paribus import mechanisms
 from paribus.errors import ExperimentFileError
 from paribus.experiment.code import COMMON_ROOTS, code_digest
 from paribus.experiment.donors import Donors, declared_donors, donors_first, require_tensors
-from paribus.experiment.spec import Base, Execution, Experiment
+from paribus.experiment.spec import STUDY, TWIN, Base, Execution, Experiment, Key, Variant, variant_budget
+from paribus.experiment.twins import PERTURBED_ROLE, RELATIVE_CHANGE, perturb
 from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.model.accounting import parameters_by_role, training_flops_per_token
 from paribus.model.build import abstract_model, backbone_module
@@ -42,6 +44,8 @@ class ArmAtScale:
     code_roots: tuple[str, ...]
     donors: Donors
     """arms whose trained tensors this one starts from, by seam"""
+    scheduled: bool
+    """whether a module changes with the share of the run that is done"""
 
     @property
     def seam_configs(self) -> dict[Seam, MechanismConfig]:
@@ -55,16 +59,25 @@ class Cell:
     scale: str
     arm: str
     seed: int
-    repeat: int
-    """0 for the cell of the study, 1 for its A/A repeat"""
+    variant: Variant
+    """which of the arm's cells at this seed: the study's, an A/A copy, or one with a smaller budget"""
     digest: str
     resolved: Mapping[str, Any]
     donors: Mapping[Seam, "Cell"]
     """cells that must be finished first, because this one starts from their tensors"""
+    length: RunLength
+    trunk: "Cell | None" = None
+    """the full run that this one leaves to cool down earlier; it must be finished first"""
+    branches_at: tuple[int, ...] = ()
+    """updates at which the run's state is kept, because others leave it there"""
 
     @property
     def name(self) -> str:
-        return f"{self.scale}/{self.arm}/{self.seed}" + (f" (repeat {self.repeat})" if self.repeat else "")
+        return f"{self.scale}/{self.arm}/{self.seed}" + (f" ({self.variant})" if self.variant else "")
+
+    @property
+    def key(self) -> Key:
+        return self.scale, self.arm, self.seed, self.variant
 
 
 def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
@@ -98,6 +111,7 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
         source_lists=tuple(model.routing.source_lists()),  # pyright: ignore[reportCallIssue]
         code_roots=tuple(sorted({backbone_module(model_config).__name__, *modules, *COMMON_ROOTS, *taking})),
         donors=donors,
+        scheduled=any(hasattr(module, "at_step") for module in model.modules()),
     )
 
 
@@ -107,6 +121,8 @@ def resolve_arms(experiment: Experiment) -> dict[tuple[str, str], ArmAtScale]:
     arms = {(scale, arm): resolve_arm(experiment, arm, scale) for scale in experiment.scales for arm in experiment.arms}
     for scale in experiment.scales:
         donors_first({arm: arms[scale, arm].donors for arm in experiment.arms})
+    for arm in arms.values():
+        _branch_points(experiment, arm)
     for (scale, name), arm in arms.items():
         geometry = geometry_of(arm.model, arm.seam_configs)
         for seam, donor in arm.donors.items():
@@ -164,28 +180,70 @@ def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], co
     The digest leaves out the arm's name: what an arm is decides, not what it is called.
     """
     codes = {key: code_digest(arm.code_roots) for key, arm in arms.items()}
-    found: dict[tuple[str, str, int, int], Cell] = {}
-    for scale, name, seed, repeat in _donors_first(experiment, arms):
+    found: dict[Key, Cell] = {}
+    for scale, name, seed, variant in _donors_first(experiment, arms):
         arm = arms[scale, name]
-        donors = {seam: found[scale, donor, seed, 0] for seam, donor in arm.donors.items()}
+        donors = {seam: found[scale, donor, seed, STUDY] for seam, donor in arm.donors.items()}
         fields = resolved_fields(experiment, arm, corpus_digest)
         fields |= {"seed": seed, "code": codes[scale, name]}
         if donors:
             fields["donors"] = {str(seam): donor.digest for seam, donor in donors.items()}
+        if variant == TWIN:
+            fields["perturbed"] = {
+                "role": PERTURBED_ROLE,
+                "relative_change": RELATIVE_CHANGE,
+                "code": code_digest((perturb.__module__,)),
+            }
+        budget, trunk, leaves = variant_budget(variant), None, _branch_points(experiment, arm)
+        length = arm.length
+        if budget is not None:
+            length = RunLength(budget, arm.base.batch_tokens)
+            fields |= {"budget_tokens": budget, "milestones_tokens": []}
+            if leaves:
+                trunk = found[scale, name, seed, STUDY]
+                length = replace(length, leaves_after=leaves[budget], trunk_steps=arm.length.steps)
+                fields["trunk"] = {"digest": trunk.digest, "step": leaves[budget]}
         digest = hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=6).hexdigest()
-        found[scale, name, seed, repeat] = Cell(scale, name, seed, repeat, digest, fields, donors)
+        kept = tuple(leaves.values()) if variant == STUDY else ()
+        cell = Cell(scale, name, seed, variant, digest, fields, donors, length, trunk, kept)
+        found[cell.key] = cell
     return list(found.values())
 
 
-def _donors_first(
-    experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]
-) -> list[tuple[str, str, int, int]]:
+def _branch_points(experiment: Experiment, arm: ArmAtScale) -> dict[int, int]:
+    """Update after which each smaller budget leaves the full run, by budget; empty where budgets train separately.
+
+    A branch cools down over the same share of its own run as the full one, so it leaves while the rate is constant.
+    """
+    size, schedule = experiment.scales[arm.scale], arm.base.schedule
+    if size.budget_cells == "separate":
+        return {}
+    lengths = {budget: RunLength(budget, arm.base.batch_tokens).steps for budget in size.budgets_tokens}
+    leaves = {budget: steps - math.ceil(schedule.decay * steps) for budget, steps in lengths.items()}
+    problem = None
+    if arm.scheduled:
+        problem = f"arm {arm.arm} has a part that follows the share of the run that is done, which differs on a branch"
+    elif leaves and min(leaves.values()) < schedule.warmup * arm.length.steps:
+        problem = f"a branch would leave at update {min(leaves.values())}, before the full run has warmed up"
+    if problem is not None:
+        raise ExperimentFileError(
+            f"scales.{arm.scale}.budget_cells: these budgets cannot be branches of the full run",
+            expected="branches that leave the constant part of a schedule",
+            received=problem,
+            remedy='write budget_cells = "separate", or choose larger budgets',
+        )
+    return leaves
+
+
+def _donors_first(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]) -> list[Key]:
     """The cells' keys in the file's order, but for cells that wait for a donor."""
     rank = {
         (scale, arm): position
         for scale in experiment.scales
         for position, arm in enumerate(donors_first({name: arms[scale, name].donors for name in experiment.arms}))
     }
-    seeds = {seed: position for position, seed in enumerate(experiment.seeds.numbers)}
     scales = {scale: position for position, scale in enumerate(experiment.scales)}
-    return sorted(experiment.cell_keys(), key=lambda key: (seeds[key[2]], scales[key[0]], rank[key[0], key[1]], key[3]))
+    keys = experiment.cell_keys()
+    place = {key: position for position, key in enumerate(keys)}
+    # Within one arm the study's own cell stands first in the file's order, before what leaves it.
+    return sorted(keys, key=lambda key: (key[2], scales[key[0]], rank[key[0], key[1]], place[key]))

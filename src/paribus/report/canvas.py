@@ -10,6 +10,8 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -43,6 +45,7 @@ _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto 
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "paribus",
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # letters that can be searched and edited, not outlines
     "font.family": "DejaVu Sans",  # shipped with matplotlib, so the layout is the same on every machine
     "font.size": 8.5,
     "axes.titlesize": 9,
@@ -126,41 +129,82 @@ def key(figure: Figure, arms: Sequence[str], looks: dict, *, markers: bool = Fal
     figure.legend(handles, names, loc="outside upper left", ncols=columns, handlelength=3.2, columnspacing=2.0)
 
 
-def to_svg(figure: Figure, name: str, title: str, description: str, *, standalone: bool = False) -> str:
-    """The figure as one `<svg>` element with `title` and `description` as its text alternative.
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A drawn figure, to be written as often as it is needed: into the page, and into files of its own."""
 
-    `name` must be unique within a page: every id starts with it. `standalone` gives a file of its own, with its
-    size and an ink that reads on white and on dark; otherwise size and ink come from the page.
-    """
-    buffer = io.StringIO()
-    empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=empty)
-    raw = buffer.getvalue()
-    body = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", raw[raw.index("<svg") :], flags=re.S)
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.S)
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.S)
-    box = re.search(r'viewBox="([^"]+)"', body)
-    content = body[body.index(">") + 1 : body.rindex("</svg>")]
-    return _open(name, box.group(1) if box else "", title, description, standalone) + _tidy(content, name, standalone)
+    figure: Figure
+    name: str
+    """unique within a page: every id starts with it"""
+    title: str
+    description: str
+    """the figure in words, for those who hear it"""
+    narrow: bool = False
+    """as wide as a phone: it fills its place instead of keeping letters at the page's size"""
+
+    @cached_property
+    def svg(self) -> str:
+        """One `<svg>` element for a page, which gives it ink, colours and size."""
+        return self._written(standalone=False)
+
+    @cached_property
+    def standalone(self) -> str:
+        """An SVG file of its own, with its size and an ink that reads on white and on dark."""
+        return self._written(standalone=True)
+
+    @cached_property
+    def pdf(self) -> bytes:
+        """A PDF for a paper: black ink, letters that stay letters, no date."""
+        _ = self._drawn  # the layout that the SVG was given, so that all forms look alike
+        buffer = io.BytesIO()
+        with style():
+            nothing = dict.fromkeys(("Creator", "Producer", "CreationDate"))
+            self.figure.savefig(buffer, format="pdf", transparent=True, metadata=nothing)
+        return buffer.getvalue()
+
+    @cached_property
+    def _drawn(self) -> str:
+        buffer = io.StringIO()
+        with style():
+            empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            self.figure.savefig(buffer, format="svg", transparent=True, metadata=empty)
+            self.figure.set_layout_engine("none")  # laid out once; to do it again for a PDF would be half of its cost
+        return buffer.getvalue()
+
+    def _written(self, standalone: bool) -> str:
+        raw = self._drawn
+        body = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", raw[raw.index("<svg") :], flags=re.S)
+        body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.S)
+        body = re.sub(r"<!--.*?-->", "", body, flags=re.S)
+        box = re.search(r'viewBox="([^"]+)"', body)
+        content = body[body.index(">") + 1 : body.rindex("</svg>")]
+        return self._open(box.group(1) if box else "", standalone) + _tidy(content, self.name, standalone)
+
+    def _open(self, box: str, standalone: bool) -> str:
+        _, _, width, height = (float(part) for part in box.split())
+        if standalone:
+            margin = 8
+            width, height = width + 2 * margin, height + 2 * margin
+            box = f"-{margin} -{margin} {width:g} {height:g}"
+            size = f'width="{width * 4 / 3:.0f}" height="{height * 4 / 3:.0f}"'
+        elif self.narrow:
+            size = 'style="width:100%"'
+        else:
+            # As wide as its share of the page, so that letters have one size; on a narrow screen it scrolls instead.
+            share = min(width / (WIDTH_INCHES * 72), 1)
+            size = f'style="max-width:{100 * share:.0f}%;min-width:{50 * share:.1f}rem"'
+        name = self.name
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" id="{name}" viewBox="{box}" {size} role="img" '
+            f'aria-labelledby="{name}-title {name}-desc" stroke-linejoin="round" stroke-linecap="butt">\n'
+            f'<title id="{name}-title">{escape(_spoken(self.title))}</title>\n'
+            f'<desc id="{name}-desc">{escape(_spoken(self.description))}</desc>\n'
+        )
 
 
-def _open(name: str, box: str, title: str, description: str, standalone: bool) -> str:
-    _, _, width, height = (float(part) for part in box.split())
-    if standalone:
-        margin = 8
-        width, height = width + 2 * margin, height + 2 * margin
-        box = f"-{margin} -{margin} {width:g} {height:g}"
-        size = f'width="{width * 4 / 3:.0f}" height="{height * 4 / 3:.0f}"'
-    else:
-        # As wide as its share of the page, so that letters have one size; on a narrow screen it scrolls instead.
-        share = min(width / (WIDTH_INCHES * 72), 1)
-        size = f'style="max-width:{100 * share:.0f}%;min-width:{50 * share:.1f}rem"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" id="{name}" viewBox="{box}" {size} role="img" '
-        f'aria-labelledby="{name}-title {name}-desc" stroke-linejoin="round" stroke-linecap="butt">\n'
-        f'<title id="{name}-title">{escape(_spoken(title))}</title>\n'
-        f'<desc id="{name}-desc">{escape(_spoken(description))}</desc>\n'
-    )
+def to_svg(figure: Figure, name: str, title: str, description: str) -> str:
+    """The figure as one `<svg>` element of a page, with `title` and `description` as its text alternative."""
+    return Picture(figure, name, title, description).svg
 
 
 def _spoken(text: str) -> str:

@@ -14,9 +14,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLoc
 from numpy.typing import NDArray
 
 from paribus.report import canvas
-from paribus.report.canvas import INK
+from paribus.report.canvas import INK, Picture
 from paribus.report.content import Curve, Measurement
-from paribus.report.numbers import fixed, short_count
+from paribus.report.numbers import short_count, significant
+from paribus.stats.rounding import fixed
 
 Line = NDArray[np.float64]
 Losses = Mapping[tuple[str, int, int], float]
@@ -30,10 +31,18 @@ _BEGIN = 0.1
 _HEIGHT = 3.5
 
 
-def loss_curves_svg(curves: Sequence[Curve], baseline: str, name: str, *, differences: bool = True) -> str:
+def loss_curves(
+    curves: Sequence[Curve],
+    baseline: str,
+    name: str,
+    *,
+    differences: bool = True,
+    noise: Sequence[tuple[str, float]] = (),
+) -> Picture:
     """Training loss (nats per token) of one scale's cells against tokens, and the difference to `baseline`.
 
-    `differences` false leaves the second panel out: a study that waits for its seeds shows no difference.
+    `differences` false leaves the second panel out: a study that waits for its seeds shows no difference. `noise` is
+    kinds of A/A with the sd of their differences in nats per token: bars of two sd around zero at the right edge.
     """
     arms = list(dict.fromkeys(curve.arm for curve in curves))
     looks = canvas.look_of(arms, baseline)
@@ -55,9 +64,11 @@ def loss_curves_svg(curves: Sequence[Curve], baseline: str, name: str, *, differ
                 _family(panels[1], middles, lines, looks[arm], smoothed=True)
             panels[1].axhline(0, color=INK, lw=1.0, alpha=0.75)
             panels[1].set_ylim(*_band([smooth(line) for key, line in paired.items() if key[0] != baseline]))
+            _noise(panels[1], float(middles[-1]), noise)
             _axis(panels[1], f"Difference to {canvas.label(baseline, 24)}, same seed and tokens", "nats per token")
         canvas.key(figure, arms, looks)
-        return canvas.to_svg(figure, name, "Training loss against tokens", _in_words(arms, cells))
+        words = _in_words(arms, cells) + (_noise_in_words(noise) if compare else "")
+        return Picture(figure, name, "Training loss against tokens", words)
 
 
 def in_blocks(curves: Sequence[Curve]) -> tuple[Line, dict[tuple[str, int], Line]]:
@@ -96,14 +107,14 @@ def mean_where_all(lines: Sequence[Line]) -> Line:
     return np.mean(np.stack(lines), axis=0)
 
 
-def milestones_svg(
+def milestones(
     measurements: Sequence[Measurement],
     baseline: str,
     name: str,
     *,
     lost: Iterable[tuple[str, int]] = (),
     differences: bool = True,
-) -> str:
+) -> Picture:
     """Test loss (nats per token) of one scale at each milestone, and the paired difference to `baseline`.
 
     `lost` names (arm, seed) of diverged cells: no mean is drawn over the seeds that survive them.
@@ -138,7 +149,7 @@ def milestones_svg(
             for b in budgets
             if (mean := _mean(table, arm, b)) is not None
         )
-        return canvas.to_svg(figure, name, "Test loss at each milestone", f"Mean over seeds, nats per token. {words}.")
+        return Picture(figure, name, "Test loss at each milestone", f"Mean over seeds, nats per token. {words}.")
 
 
 def _points(axes: Axes, table: Losses, arms: Sequence[str], looks: Mapping, budgets: Mapping[int, bool]) -> None:
@@ -203,6 +214,23 @@ def _band(lines: Sequence[Line]) -> tuple[float, float]:
     low, high = min(float(inner[0]), 0.0), max(float(inner[1]), 0.0)
     room = 0.2 * (high - low) or 0.01
     return low - room, high + room
+
+
+def _noise(axes: Axes, end: float, kinds: Sequence[tuple[str, float]]) -> None:
+    """A bar of two sd around zero for each kind of A/A, right of the curves and cut at the panel's edge."""
+    low, high = axes.get_ylim()
+    for place, (kind, sd) in enumerate(kinds):
+        x = end * (1.03 + 0.07 * place)
+        bottom, top = max(-2 * sd, low), min(2 * sd, high)
+        axes.plot([x, x], [bottom, top], color=INK, lw=5, alpha=0.3, solid_capstyle="butt")
+        axes.annotate(
+            f"A/A {canvas.label(kind, 16)}", (x, 0), xytext=(7, 0), textcoords="offset points", rotation=90,
+            ha="center", va="center", fontsize=7, alpha=0.8,
+        )  # fmt: skip
+
+
+def _noise_in_words(kinds: Sequence[tuple[str, float]]) -> str:
+    return "".join(f" A/A, {kind}: sd of a difference {significant(sd)} nats per token." for kind, sd in kinds)
 
 
 def _mark_ends(axes: Axes, x: Line, cells: Mapping[tuple[str, int], Line], looks: Mapping) -> None:

@@ -110,8 +110,16 @@ def _maps(values: Sequence[DiagnosticValue], arms: Sequence[str], name: str) -> 
     first = min(value.layer for value in values)
     width = min(canvas.WIDTH_INCHES, 2.0 + 2.6 * len(sites))
     layers = max(value.layer for value in values) - first + 1
-    figure = Figure(figsize=(width, 0.55 + (1.75 if layers > 2 else 0.75) * len(shown)), layout="constrained")
-    panels = figure.subplots(len(shown), len(sites), squeeze=False, sharex=True, sharey=True)
+    panel_height, title_height = (1.35, 0.42) if layers > 2 else (0.42, 0.42)
+    height = 0.5 + (panel_height + title_height) * len(shown)
+    # Placed by hand: all labels are whole numbers of known width, and a solver's passes over every panel cost more than
+    # all other figures of the page together.
+    figure = Figure(figsize=(width, height))
+    place = {"left": 0.55 / width, "right": 1 - 0.85 / width, "bottom": 0.5 / height, "top": 1 - 0.32 / height}
+    gaps = {"hspace": title_height / panel_height, "wspace": 0.08}
+    panels = figure.subplots(
+        len(shown), len(sites), squeeze=False, sharex=True, sharey=True, gridspec_kw={**place, **gaps}
+    )
     for j, site in enumerate(sites):
         there = [i for i, arm in enumerate(shown) if np.isfinite(grids[arm, site]).any()]
         for i, arm in enumerate(shown):
@@ -121,7 +129,9 @@ def _maps(values: Sequence[DiagnosticValue], arms: Sequence[str], name: str) -> 
             panels[i, j].tick_params(labelbottom=i == there[-1])
             panels[i, j].set_xlabel("depth source" if i == there[-1] else "")
             panels[i, j].set_ylabel("layer" if j == 0 else "")
-    bar = figure.colorbar(ScalarMappable(norm, _MAP), ax=panels, fraction=0.03, pad=0.02, aspect=22)
+    tall = min(height - 0.82, 3.2)
+    beside = figure.add_axes((1 - 0.7 / width, 1 - (0.32 + tall) / height, 0.13 / width, tall / height))
+    bar = figure.colorbar(ScalarMappable(norm, _MAP), cax=beside)
     bar.set_label(canvas.label(values[0].unit, 28))
     bar.outline.set_visible(False)
     words = f"Mean over seeds, layers by depth sources. {_summary(values, arms, lambda value: value.site)}"

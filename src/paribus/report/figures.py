@@ -1,49 +1,26 @@
 """Which figures a study's page shows, each with the caption that says what it may and may not be read as."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from paribus.report.content import DiagnosticText, InterventionText, ReportContent
-from paribus.report.curves import BLOCKS, WINDOW, loss_curves_svg, milestones_svg
+from paribus.report.blocks import Block, PageFigure, PageTable, picture_figure
+from paribus.report.by_seed import by_seed
+from paribus.report.content import DiagnosticText, InterventionText, NoiseRow, ReportContent
+from paribus.report.curves import BLOCKS, WINDOW, loss_curves, milestones
 from paribus.report.depth import diagnostic_svgs, largest
-from paribus.report.differences import paired_differences_svg
+from paribus.report.differences import paired_differences
 from paribus.report.divergences import divergences_svg
-from paribus.report.evidence import Shown
+from paribus.report.evidence import Shown, may_compare
 from paribus.report.interventions import FOREST_ROWS, changes_table, finite, forest_svg, rows_of
-from paribus.report.numbers import declared, percent, significant
+from paribus.report.numbers import significant
 from paribus.report.positions import positions_svg
 from paribus.report.readings import by_arm_table, divergence_table, is_divergence
-from paribus.report.tables import Table
+from paribus.stats.rounding import declared, percent
 
+FIRST = 3
+"""contrasts in the page's first figure, which fits a screen together with the question; the rest follow below"""
 _WITHHELD = "Differences between arms are left out until the planned seeds are complete."
-
-
-@dataclass(frozen=True)
-class PageFigure:
-    """An SVG that carries its own text alternative, a heading (empty: none), and its caption."""
-
-    heading: str
-    caption: str
-    svg: str
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table, and the anchor that its caption has on the page."""
-
-    anchor: str
-    table: Table
-
-
-@dataclass(frozen=True)
-class Block:
-    """One diagnostic or intervention on the page: figures and tables, or a note in their place."""
-
-    title: str
-    sentence: str
-    note: str
-    figures: tuple[PageFigure, ...] = ()
-    tables: tuple[PageTable, ...] = ()
+_TWIN, _REPEAT = "perturbed twin", "repeat"
 
 
 def arms_of(content: ReportContent, scale: str) -> list[str]:
@@ -67,14 +44,17 @@ def baseline_of(rows: Sequence[Shown], scale: str, arms: Sequence[str]) -> str:
     return next((row.reference_arm for row in here if row.reference_arm in arms), arms[0] if arms else "")
 
 
-def may_compare(rows: Sequence[Shown], scale: str) -> bool:
-    """Whether differences at a scale may be drawn: no contrast of it waits (or of the study, where it has none)."""
-    here = [row for row in rows if row.scale == scale] or list(rows)
-    return not any(row.waiting for row in here)
-
-
 def differences_figure(rows: Sequence[Shown]) -> PageFigure:
-    """The paired differences of every contrast."""
+    """The paired differences of the contrasts that the page begins with, wide and narrow."""
+    first = rows[:FIRST]
+    picture = paired_differences(first, "figure-differences")
+    narrow = paired_differences(first, "figure-differences-narrow", narrow=True)
+    rest = len(rows) - len(first)
+    more = f" {rest} more {'contrasts stand' if rest > 1 else 'contrast stands'} below." if rest else ""
+    return PageFigure("", _differences_caption(first) + more, picture.svg, narrow.svg, picture, "verdict")
+
+
+def _differences_caption(rows: Sequence[Shown]) -> str:
     drawn = [row for row in rows if not row.waiting]
     margins = ", ".join(dict.fromkeys(f"±{declared(row.smallest_effect)} {row.unit}" for row in rows))
     parts = []
@@ -89,7 +69,36 @@ def differences_figure(rows: Sequence[Shown]) -> PageFigure:
         parts.append("Nothing about a difference is shown before the planned seeds or a declared look.")
     if rows:
         parts.append(f"Grey band: the smallest effect that matters, {margins}, as the file declares it.")
-    return PageFigure("", " ".join(parts), paired_differences_svg(rows, "figure-differences"))
+    return " ".join(parts)
+
+
+def by_seed_figures(rows: Sequence[Shown]) -> list[PageFigure]:
+    """Every contrast again, if the first figure could not hold all, and the differences in the order of the seeds."""
+    figures = []
+    if len(rows) > FIRST and not all(row.waiting for row in rows):
+        picture = paired_differences(rows, "figure-all-differences")
+        figures.append(picture_figure("", _differences_caption(rows), picture, "differences"))
+    told = [row for row in rows if row.finite_differences]
+    if told:
+        caption = (
+            "One panel a contrast, seeds in their order. Line and shade: the mean and its interval; dashed: "
+            "the smallest effect on either side of 0; a cross at the lower edge marks a pair that diverged."
+        )
+        figures.append(picture_figure("", caption, by_seed(told, "figure-by-seed"), "differences-by-seed"))
+    return figures
+
+
+def noise_bars(noise: Sequence[NoiseRow], scale: str) -> list[tuple[str, float]]:
+    """The A/A that stands beside loss differences: perturbed twins, or repeats where none ran, nats per token."""
+    for kind in (_TWIN, _REPEAT):
+        found = [
+            row.sd_of_difference
+            for row in noise
+            if (row.kind, row.scale, row.unit) == (kind, scale, "nats per token") and row.sd_of_difference
+        ]
+        if found:
+            return [(kind, max(found))]
+    return []
 
 
 def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigure]:
@@ -103,17 +112,27 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
         curves.sort(key=lambda curve: (arms.index(curve.arm), curve.seed))
         allowed = may_compare(rows, scale)
         compare = allowed and len({curve.arm for curve in curves}) > 1
-        svg = loss_curves_svg(curves, baseline_of(rows, scale, arms), f"figure-loss-{number}", differences=compare)
+        bars = noise_bars(content.noise, scale) if compare else []
+        baseline = baseline_of(rows, scale, arms)
+        picture = loss_curves(curves, baseline, f"figure-loss-{number}", differences=compare, noise=bars)
         updates = max(len(curve.tokens) for curve in curves)
         block = -(-updates // BLOCKS)
-        caption = (
-            f"Thin lines: seeds, each point the mean of {block} update{'s' if block > 1 else ''}. Thick lines: the "
+        caption = "Lower is better. " if compare else ""
+        caption += (
+            f"Thin lines: seeds, each point the mean of {block} update{'s' if block > 1 else ''}. "
+            "Thick lines: the "
             f"mean over seeds, smoothed (in this figure only) by a moving average over {block * WINDOW} updates. "
             "The axis leaves out the first fall from the logarithm of the vocabulary; a cross marks a run that stops "
             "early. "
         )
         caption += "Differences are smoothed the same way." if compare else "" if allowed else _WITHHELD
-        figures.append(PageFigure(f"Scale {scale}", caption, svg))
+        for kind, sd in bars:
+            caption += (
+                f" Bar at the right edge, A/A: two standard deviations ({significant(2 * sd)} nats per token) to "
+                f"either side of 0 of what a {kind} of one and the same arm makes of the held-out loss at the end; to "
+                "be held against the thin lines."
+            )
+        figures.append(picture_figure(f"Scale {scale}", caption, picture, file_name("loss", content, scale)))
     return figures
 
 
@@ -128,16 +147,29 @@ def milestone_figures(content: ReportContent, rows: Sequence[Shown]) -> list[Pag
         here.sort(key=lambda m: (arms.index(m.arm), m.seed, m.tokens_seen))
         compare = may_compare(rows, scale)
         lost = [(cell.arm, cell.seed) for cell in content.cells if (cell.scale, cell.state) == (scale, "diverged")]
-        stem = f"figure-milestones-{number}"
-        svg = milestones_svg(here, baseline_of(rows, scale, arms), stem, lost=lost, differences=compare)
-        caption = (
-            "Arms at one budget stand side by side. Dots: seeds; larger markers: their mean, filled once the schedule "
+        stem, baseline = f"figure-milestones-{number}", baseline_of(rows, scale, arms)
+        picture = milestones(here, baseline, stem, lost=lost, differences=compare)
+        caption = "Lower is better. " if compare else ""
+        caption += (
+            "Arms at one budget stand side by side. Dots: seeds; larger markers: their mean, filled "
+            "once the schedule "
             "is complete, hollow mid-schedule; no mean is drawn over the seeds that are left when one diverged or is "
             "not there yet. "
             "Mid-schedule values are not what a run of that length would reach, and carry no verdict. "
         )
-        figures.append(PageFigure(f"Scale {scale}", caption + ("" if compare else _WITHHELD), svg))
+        caption += "" if compare else _WITHHELD
+        figures.append(picture_figure(f"Scale {scale}", caption, picture, file_name("milestones", content, scale)))
     return figures
+
+
+def file_name(stem: str, content: ReportContent, scale: str) -> str:
+    """The stem of a figure's file: with the scale where the study has several, whatever characters it is called by."""
+    scales = scales_of(content)
+    if len(scales) < 2:
+        return stem
+    plain = [re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower() for name in scales]
+    unique = plain.count(plain[scales.index(scale)]) == 1 and plain[scales.index(scale)]
+    return f"{stem}-{unique or scales.index(scale) + 1}"
 
 
 def diagnostic_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[Block]:
@@ -245,9 +277,3 @@ def intervention_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[B
 
 def _at_scale(content: ReportContent, scale: str) -> str:
     return f", scale {scale}" if len(scales_of(content)) > 1 else ""
-
-
-def readme_figure(rows: Sequence[Shown], limit: int = 4) -> str:
-    """The paired differences as a file of its own, legible on white and on dark: the primary first, `limit` rows."""
-    ordered = sorted(rows, key=lambda row: not row.primary)[:limit]
-    return paired_differences_svg(ordered, "paired-differences", standalone=True)

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from paribus.report import canvas
 from paribus.report.content import InterventionValue
-from paribus.report.numbers import MISSING, decimals_for, fixed, interval
+from paribus.report.numbers import interval
 from paribus.report.spread import Spread, mean_error, over_seeds
 from paribus.report.tables import Column, Table
+from paribus.stats.rounding import MISSING, decimals_for, fixed
 
 UNIT = "nats per token"
 FOREST_ROWS = 30

@@ -1,40 +1,84 @@
 """One self-contained page per study: it opens from a disk, without a network, a script or a font of its own.
 
-The same content gives the same bytes. Beside the page lie `report.json` (verdicts and cells for programs), and
-the verdict alone as `verdict.svg` and `verdict.md`, to be shown where the page cannot be.
+The same content gives the same bytes. Beside the page lie `report.json` for programs, `report.md` for a pull request,
+tables and figures for a paper, and the verdict alone as `verdict.svg` and `verdict.md`, to be shown where the page
+cannot be. Everything is made of what `evidence.due` lets through.
 """
 
-import json
-import math
-import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from paribus.errors import StorageError
-from paribus.report import figures, tables
-from paribus.report.content import DiagnosticValue, InterventionValue, ReportContent, RouteChange
-from paribus.report.evidence import Shown, shown_rows
-from paribus.report.readings import fine_table, glance_table
+from paribus.report import figures, latex, markdown, rows
+from paribus.report.content import ReportContent
+from paribus.report.evidence import Shown, due, shown_rows
+from paribus.report.files import replace_files
+from paribus.report.machine import to_json
+from paribus.report.markdown import noted
+from paribus.report.sections import Page, assemble
 from paribus.stats.verdict import Word
+
+__all__ = ["DATA", "FIGURE", "MARKDOWN", "PAGE", "TEXT", "kind", "noted", "render", "to_json", "write"]
 
 PAGE = "report.html"
 DATA = "report.json"
+TEXT = "report.md"
 FIGURE = "verdict.svg"
 MARKDOWN = "verdict.md"
-_FORMAT = 1
-"""version of the layout of `report.json`"""
 
 
-def render(content: ReportContent) -> str:
-    """The page of a study as HTML: the question and its answer first, what could be wrong with it before the end."""
-    rows = shown_rows(content)
-    primary = [row for row in rows if row.primary]
+def render(content: ReportContent, refresh_seconds: int | None = None) -> str:
+    """The page of a study as HTML: the question and its answer first, then what could be wrong with it.
+
+    With `refresh_seconds` a browser loads the page again after as many seconds, as long as a study runs.
+    """
+    content = due(content)
+    shown = shown_rows(content)
+    return _html(content, shown, assemble(content, shown), refresh_seconds)
+
+
+def write(content: ReportContent, folder: Path, refresh_seconds: int | None = None) -> Path:
+    """Write the page and everything beside it; return the page's path. StorageError where the disk refuses.
+
+    Each file is written aside and renamed, and what an earlier report left that this one has not is removed. A page
+    that is still watched (`refresh_seconds`) comes without the tables and figures for a paper.
+    """
+    data, content = content, due(content)
+    shown = shown_rows(content)
+    page = assemble(content, shown)
+    first = page.first.picture
+    assert first is not None
+    exports: dict[str, str | bytes] = {} if refresh_seconds else _exports(content, shown, page)
+    files: dict[str, str | bytes] = {
+        DATA: to_json(data, sorted(exports)),
+        TEXT: markdown.report(content, shown),
+        FIGURE: first.standalone,
+        MARKDOWN: markdown.verdicts(content, shown),
+        **exports,
+        PAGE: _html(content, shown, page, refresh_seconds),
+    }
+    replace_files(folder, files, listed_in=DATA)
+    return folder / PAGE
+
+
+def _exports(content: ReportContent, shown: Sequence[Shown], page: Page) -> dict[str, str | bytes]:
+    """Tables and figures for a paper, by their names below the report's folder."""
+    found: dict[str, str | bytes] = {}
+    for name, text in {**rows.csv_files(content, shown), **latex.tex_files(content, shown)}.items():
+        found[f"tables/{name}"] = text
+    for figure in page.pictures:
+        assert figure.picture is not None
+        found[f"figures/{figure.file}.svg"] = figure.picture.standalone
+        found[f"figures/{figure.file}.pdf"] = figure.picture.pdf
+    return found
+
+
+def _html(content: ReportContent, shown: Sequence[Shown], page: Page, refresh_seconds: int | None) -> str:
     environment = Environment(
         loader=PackageLoader("paribus.report"),
         autoescape=True,
@@ -44,90 +88,17 @@ def render(content: ReportContent) -> str:
         keep_trailing_newline=True,
         finalize=_printable,
     )
-    environment.filters["svg"] = Markup  # made by `canvas.to_svg`, which escapes every name in it
+    environment.filters["svg"] = Markup  # made by `canvas.Picture`, which escapes every name in it
     environment.filters["kind"] = kind
-    verdicts = tables.without_empty_columns(tables.verdict_table(rows, content.parameters), keep=2)
     return environment.get_template("page.html").render(
         content=content,
-        primary=primary,
-        notes=noted(rows),
+        page=page,
+        primary=[row for row in shown if row.primary],
+        notes=noted(shown),
         progress=_progress(content),
-        verdicts=verdicts,
-        differences=figures.differences_figure(rows),
-        losses=figures.loss_figures(content, rows),
-        milestones=figures.milestone_figures(content, rows),
-        diagnostics=[*figures.diagnostic_blocks(content, rows), *_present(figures.divergence_block(content))],
-        glances=_glances(content),
-        fine=fine_table(content.diagnostics, content.diagnostic_texts),
-        interventions=figures.intervention_blocks(content, rows),
         several_scales=len(figures.scales_of(content)) > 1,
-        held_equal=tables.held_equal_table([entry for entry in content.held_equal if not entry.gate]),
-        gates=tables.held_equal_table([entry for entry in content.held_equal if entry.gate], "Gates before training"),
-        parameters=tables.parameters_table(content.parameters),
-        stale=sum(cell.state == "stale" for cell in content.cells),
-        seeds=tables.without_empty_columns(tables.seeds_table(content.cells), keep=4),
-        looks=tables.looks_table(content.looks),
-        corpus=tables.facts_table("The text the study was trained and tested on", content.corpus),
-        environment=tables.facts_table("Where and with what the study ran", content.environment),
+        refresh_seconds=refresh_seconds,
     )
-
-
-def to_json(content: ReportContent) -> str:
-    """Verdicts (only what is due), cells and readings, with full precision; a number that is not finite is null.
-
-    Readings are rows under their column names, a row a line: there may be a hundred thousand.
-    """
-    data = {
-        "format": _FORMAT,
-        "study": content.study,
-        "question": content.question,
-        "verdicts": [row.to_dict() for row in shown_rows(content)],
-        "cells": [asdict(cell) for cell in content.cells],
-    }
-    whole = json.dumps(_finite(data), indent=2, sort_keys=True, allow_nan=False)
-    records = {
-        "diagnostics": (DiagnosticValue, content.diagnostics),
-        "interventions": (InterventionValue, content.interventions),
-        "route_changes": (RouteChange, content.route_changes),
-    }
-    parts = [f'  "{name}": {_rows(kind, found)}' for name, (kind, found) in records.items()]
-    return whole.removesuffix("\n}") + ",\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _rows(kind: type[Any], records: Sequence[Any]) -> str:
-    """{"columns": names of the fields, "rows": one list a record}, a row a line."""
-    columns = [field.name for field in fields(kind)]
-    lines = (json.dumps(_finite([getattr(record, name) for name in columns]), allow_nan=False) for record in records)
-    rows = ",\n    ".join(lines)
-    return f'{{"columns": {json.dumps(columns)}, "rows": [' + (f"\n    {rows}\n  " if rows else "") + "]}"
-
-
-def _glances(content: ReportContent) -> list[tuple[str, tables.Table]]:
-    """One table a scale."""
-    found = []
-    for scale in figures.scales_of(content):
-        values = [v for v in content.diagnostics if v.scale == scale]
-        found.append((scale, glance_table(values, content.diagnostic_texts, figures.arms_of(content, scale))))
-    return [(scale, table) for scale, table in found if table is not None]
-
-
-def _present(block: figures.Block | None) -> list[figures.Block]:
-    return [] if block is None else [block]
-
-
-def write(content: ReportContent, folder: Path) -> Path:
-    """Write the page, its data, and the verdict alone as a figure and as Markdown; return the page's path.
-
-    Each file is written aside and renamed.
-    """
-    page = folder / PAGE
-    rows = shown_rows(content)
-    _replace(folder / DATA, to_json(content))
-    _replace(folder / FIGURE, figures.readme_figure(rows))
-    notes = "".join(f"\n- {of}: {text}" for of, text in noted(rows))
-    _replace(folder / MARKDOWN, tables.to_markdown(tables.verdict_table(rows, content.parameters)) + notes)
-    _replace(page, render(content))
-    return page
 
 
 def kind(row: Shown) -> str:
@@ -144,48 +115,18 @@ def _printable(value: Any) -> Any:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", value)
 
 
-def noted(rows: Sequence[Shown]) -> list[tuple[str, str]]:
-    """Each note once, with the contrasts it holds for."""
-    texts = dict.fromkeys(note for row in rows for note in row.notes)
-    holders = {text: [f"{row.name}, scale {row.scale}" for row in rows if text in row.notes] for text in texts}
-    every = len(rows) > 1
-    return [
-        ("all contrasts" if every and len(of) == len(rows) else "; ".join(of), text) for text, of in holders.items()
-    ]
+@dataclass(frozen=True)
+class _Progress:
+    complete: int
+    planned: int
+    sentence: str
 
 
-def _progress(content: ReportContent) -> str:
+def _progress(content: ReportContent) -> _Progress:
     if not content.cells:
-        return "No training run is planned yet."
+        return _Progress(0, 0, "No training run is planned yet.")
     complete = sum(cell.state == "complete" for cell in content.cells)
     states = [cell.state for cell in content.cells if cell.state != "complete"]
     rest = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
-    return f"{complete} of {len(content.cells)} training runs complete" + (f" ({rest})." if rest else ".")
-
-
-def _replace(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise StorageError(
-            f"the report could not be written to {path}",
-            received=str(error),
-            remedy="free space or make the folder writable, then ask for the report again; no run is touched by it",
-        ) from error
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(entry) for entry in value]
-    return value
+    told = f"{complete} of {len(content.cells)} training runs complete" + (f" ({rest})." if rest else ".")
+    return _Progress(complete, len(content.cells), told)

@@ -12,10 +12,11 @@ import numpy as np
 
 from paribus.report.content import EVERY_POSITION, DiagnosticText, DiagnosticValue, RouteChange
 from paribus.report.depth import source_of
-from paribus.report.numbers import MISSING, significant
+from paribus.report.numbers import significant
 from paribus.report.spread import by_layer, mean_error, mean_over_layers, over_seeds, written
 from paribus.report.tables import Column, Table
 from paribus.stats.divergence import NATS_PER_BIT
+from paribus.stats.rounding import MISSING
 
 
 @dataclass(frozen=True)

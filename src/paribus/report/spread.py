@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from paribus.report.content import DiagnosticValue
-from paribus.report.numbers import MISSING, decimals_for, fixed, significant
+from paribus.report.numbers import significant
 from paribus.stats.paired import constant, t_interval
+from paribus.stats.rounding import MISSING, decimals_for, fixed
 
 CONFIDENCE = 0.95
 

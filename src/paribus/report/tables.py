@@ -7,19 +7,8 @@ from textwrap import wrap
 
 from paribus.report.content import ArmParameters, CellRow, HeldEqual, Look
 from paribus.report.evidence import Shown
-from paribus.report.numbers import (
-    MINUS,
-    MISSING,
-    count,
-    decimals_for,
-    declared,
-    duration,
-    fixed,
-    interval,
-    percent,
-    probability,
-    significant,
-)
+from paribus.report.numbers import count, duration, interval, significant
+from paribus.stats.rounding import MINUS, MISSING, decimals_for, declared, fixed, percent, probability
 
 _TEXT_WIDTH = 22
 """characters of a text column in a terminal"""
@@ -220,6 +209,11 @@ def without_empty_columns(table: Table, keep: int) -> Table:
         columns=tuple(table.columns[i] for i in held),
         rows=tuple(tuple(row[i] for i in held) for row in table.rows),
     )
+
+
+def captioned(table: Table, addition: str) -> Table:
+    """The table with `addition` at the end of its caption."""
+    return replace(table, caption=table.caption + addition)
 
 
 def heading(column: Column) -> str:

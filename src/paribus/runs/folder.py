@@ -1,6 +1,6 @@
 """The run folder is the truth: what lies where, and how it gets there. Knows bytes and rows, no model and no tensors.
 
-runs/<study>/study.json  plan.json  looks.jsonl  corpus/  report.html  report.json
+runs/<study>/study.json  plan.json  looks.jsonl  corpus/  cost/<scale>.json  report.html  report.json
 runs/<study>/<scale>/<arm>/<seed>-<digest>/
     cell.json           resolved fields, environment, code version, digests of the initial tensors
     metrics.jsonl       one raw line a step
@@ -13,9 +13,10 @@ runs/<study>/<scale>/<arm>/<seed>-<digest>/
 """
 
 import datetime
+import hashlib
 import io
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,12 @@ class CellFolder:
         pq.write_table(pa.table(dict(columns)), content, compression="zstd")
         write_durably(self.path / f"{name}.parquet", content.getvalue())
 
-    def rows(self, name: str) -> pa.Table:
+    def rows(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A row file, or some of its columns. StudyFolderError where it cannot be read."""
         try:
-            return pq.read_table(self.path / f"{name}.parquet")
+            with pq.ParquetFile(self.path / f"{name}.parquet") as file:
+                # Small files: handing them to a pool of threads costs more than it saves.
+                return file.read(columns=None if columns is None else list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise StudyFolderError(
                 f"{self.path / name}.parquet is not readable",
@@ -100,8 +104,9 @@ class CellFolder:
         """Names of the row files of a group ("likelihood"), sorted."""
         return sorted(f"{group}/{file.stem}" for file in (self.path / group).glob("*.parquet"))
 
-    def write_checkpoint(self, step: int, files: Mapping[str, bytes]) -> None:
-        """All files written aside and fsynced, the folder renamed into place, the marker last; old ones removed."""
+    def write_checkpoint(self, step: int, files: Mapping[str, bytes], kept: Collection[int] = ()) -> None:
+        """All files written aside and fsynced, the folder renamed into place, the marker last; old ones removed but
+        those of the steps `kept`."""
         folder = self.path / "checkpoints"
         final, aside = folder / f"step-{step:08d}", folder / f".step-{step:08d}.partial"
         with explaining_storage(final):
@@ -115,7 +120,8 @@ class CellFolder:
             flush_folder(folder)
             write_flushed(final / MARKER, b"")
             flush_folder(final)
-            for old in self._checkpoints()[:-CHECKPOINTS_KEPT]:
+            removable = [c for c in self._checkpoints() if _step_of(c) not in kept]
+            for old in removable[:-CHECKPOINTS_KEPT]:
                 (old / MARKER).unlink()
                 shutil.rmtree(old)
 
@@ -125,18 +131,47 @@ class CellFolder:
     def latest_checkpoint(self) -> tuple[int, dict[str, bytes]] | None:
         """(step, files) of the newest checkpoint whose marker was written; None where there is none."""
         complete = self._checkpoints()
-        if not complete:
-            return None
-        newest = complete[-1]
-        files = {file.name: file.read_bytes() for file in newest.iterdir() if file.name != MARKER}
-        return int(newest.name.removeprefix("step-")), files
+        return (_step_of(complete[-1]), _files_of(complete[-1])) if complete else None
+
+    def checkpoint_at(self, step: int) -> dict[str, bytes] | None:
+        """Files of the checkpoint after `step` updates; None where it is not kept."""
+        found = next((c for c in self._checkpoints() if _step_of(c) == step), None)
+        return None if found is None else _files_of(found)
 
     def finish(self, summary: Mapping[str, Any], *, diverged: bool = False) -> None:
-        write_json(self.path / ("DIVERGED" if diverged else "DONE"), summary)
+        """Mark the end. Digests of every row file go with it, so that a later change is noticed."""
+        content = {**summary, "row_digests": self._row_digests()}
+        write_json(self.path / ("DIVERGED" if diverged else "DONE"), content)
+
+    def _row_digests(self) -> dict[str, str]:
+        files = sorted([*self.path.glob("*/*.parquet"), *self.path.glob("metrics.jsonl")])
+        return {str(file.relative_to(self.path)): _digest(file) for file in files}
+
+    def alterations(self) -> list[str]:
+        """What of a finished cell's rows is no longer as it was written, in words; empty where all of it is."""
+        written = self.summary().get("row_digests", {})
+        present = self._row_digests()
+        missing = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
+        changed = [
+            f"{name} was changed" for name in sorted(written) if present.get(name, written[name]) != written[name]
+        ]
+        return missing + changed
 
     def summary(self) -> dict[str, Any]:
         """What the cell ended with. StudyFolderError where it has not."""
         return read_json(self.path / ("DIVERGED" if (self.path / "DIVERGED").exists() else "DONE"))
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def _files_of(checkpoint: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in checkpoint.iterdir() if file.name != MARKER}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -175,16 +210,19 @@ class StudyFolder:
     def corpus(self) -> Path:
         return self.path / "corpus"
 
-    def cell(self, scale: str, arm: str, seed: int, digest: str, repeat: int = 0) -> CellFolder:
-        name = f"{seed}-{digest}" + (f"-repeat{repeat}" if repeat else "")
+    def cell(self, scale: str, arm: str, seed: int, digest: str, variant: str = "") -> CellFolder:
+        """`variant` tells apart the cells that an arm has at one seed; empty for the one that contrasts are made of."""
+        name = f"{seed}-{digest}" + (f"-{variant}" if variant else "")
         return CellFolder(self.path / scale / arm / name)
 
-    def other_cells(self, scale: str, arm: str, seed: int, digest: str) -> list[CellFolder]:
+    def other_cells(self, scale: str, arm: str, seed: int, digest: str, variant: str = "") -> list[CellFolder]:
         """Cells of the same place in the plan under another digest: stale, kept, never used."""
-        folders = sorted((self.path / scale / arm).glob(f"{seed}-*"))
-        return [
-            CellFolder(f) for f in folders if not f.name.startswith(f"{seed}-{digest}") and (f / "cell.json").exists()
-        ]
+        found = []
+        for folder in sorted((self.path / scale / arm).glob(f"{seed}-*")):
+            _, other, *rest = folder.name.split("-", 2)
+            if other != digest and "".join(rest) == variant and (folder / "cell.json").exists():
+                found.append(CellFolder(folder))
+        return found
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         write_json(self.path / "plan.json", plan)
@@ -192,6 +230,14 @@ class StudyFolder:
     def plan(self) -> dict[str, Any] | None:
         """The plan of the newest run; None before the first."""
         return read_json(self.path / "plan.json") if (self.path / "plan.json").exists() else None
+
+    def write_cost(self, scale: str, cost: Mapping[str, Any]) -> None:
+        write_json(self.path / "cost" / f"{scale}.json", cost)
+
+    def cost(self, scale: str) -> dict[str, Any] | None:
+        """What updates of the arms were measured to cost at a scale; None where nobody measured."""
+        path = self.path / "cost" / f"{scale}.json"
+        return read_json(path) if path.exists() else None
 
     def append_look(self, command: str, pairs: Mapping[str, int], words: Mapping[str, str], rule_digest: str) -> None:
         """One more line of the append-only ledger: who looked, how many pairs were there, which words were shown."""

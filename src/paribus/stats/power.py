@@ -48,6 +48,15 @@ def rule_power(seeds: int, effect_sd: float, margin_sd: float, confidence: float
     return _over_sd(seeds, given, kink=margin_sd / critical)
 
 
+def seen_effect_sd(seeds: int, margin_sd: float, power: float = DEFAULT_POWER, confidence: float = 0.95) -> float:
+    """The smallest true gain (in sd) that the whole rule calls better, or loss that it calls worse, with this power.
+
+    Never below `margin_sd`, where the power is at most 1/2; without a margin that matters it is close to
+    `minimum_detectable_effect_sd`, which counts a rejection in the wrong direction too.
+    """
+    return _smallest(lambda effect: rule_power(seeds, effect, margin_sd, confidence) >= power)
+
+
 def below_margin_power(seeds: int, effect_sd: float, margin_sd: float, confidence: float = 0.95) -> float:
     """Probability that the interval excludes 0 and |mean| < margin: "real but below the smallest effect"."""
     root, critical = math.sqrt(seeds), t_critical(seeds - 1, confidence) / math.sqrt(seeds)
@@ -143,12 +152,13 @@ def cannot_conclude(
     design_effect: float,
     sd_of_difference: float | None = None,
     sd_seeds: int | None = None,
+    confidence: float = 0.95,
 ) -> tuple[str, ...]:
     """What a study of `seeds` pairs cannot conclude, in plain sentences for the plan.
 
     Effects and `sd_of_difference` are in the unit of the metric. An sd estimated from `sd_seeds` pairs is used at its
     estimate, its 80 % upper bound and doubled; without `sd_seeds` it is called assumed and used as given and doubled;
-    without an sd the sentences say how small it would have to be.
+    without an sd the sentences say how small it would have to be. `confidence` is 1 - the level of the (last) look.
     """
     if seeds <= 2:
         return (f"{count_of(seeds, 'pair')} can only be exploratory: no win, no equivalence, whatever the result.",)
@@ -156,9 +166,9 @@ def cannot_conclude(
         f"A true effect of exactly the smallest effect ({smallest_effect:g}) is called better or worse in at most 50 % "
         "of studies, whatever the number of seeds."
     ]
-    reach = equivalence_margin_sd(seeds)
+    reach = equivalence_margin_sd(seeds, confidence=confidence)
     if sd_of_difference is None:
-        largest_sd = smallest_effect / _design_margin_sd(seeds, design_effect / smallest_effect)
+        largest_sd = smallest_effect / _design_margin_sd(seeds, design_effect / smallest_effect, confidence)
         sentences.append(
             f"A true effect of the design effect ({design_effect:g}) is missed in more than 20 % of studies of {seeds} "
             f"seeds unless the sd of the paired difference is at most {largest_sd:.3g}."
@@ -170,17 +180,19 @@ def cannot_conclude(
     else:
         for label, sd in _named_sds(sd_of_difference, sd_seeds):
             effect, margin = design_effect / sd, smallest_effect / sd
-            power = rule_power(seeds, effect, margin)
+            power = rule_power(seeds, effect, margin, confidence)
             if power < DEFAULT_POWER:
                 sentences.append(
                     f"With {label}, a true effect of the design effect ({design_effect:g}) is called better or worse "
-                    f"in only {100 * power:.0f} % of studies of {seeds} seeds; {_needs(seeds_needed(effect, margin))}."
+                    f"in only {100 * power:.0f} % of studies of {seeds} seeds; "
+                    f"{_needs(seeds_needed(effect, margin, confidence=confidence))}."
                 )
-            power = equivalence_power(seeds, margin)
+            power = equivalence_power(seeds, margin, 0.0, confidence)
             if power < DEFAULT_POWER:
                 sentences.append(
                     f"With {label}, cannot conclude equivalence at {seeds} seeds: found in {100 * power:.0f} % of "
-                    f"studies with no effect at all; {_needs(seeds_needed_for_equivalence(margin))}."
+                    f"studies with no effect at all; "
+                    f"{_needs(seeds_needed_for_equivalence(margin, confidence=confidence))}."
                 )
     if 2.0 ** (1 - seeds) > 0.05:
         sentences.append(
@@ -190,9 +202,9 @@ def cannot_conclude(
     return tuple(sentences)
 
 
-def _design_margin_sd(seeds: int, ratio: float) -> float:
+def _design_margin_sd(seeds: int, ratio: float, confidence: float) -> float:
     """The smallest margin (in sd) at which a true effect of `ratio` margins is found by the whole rule."""
-    return _smallest(lambda margin: rule_power(seeds, ratio * margin, margin) >= DEFAULT_POWER)
+    return _smallest(lambda margin: rule_power(seeds, ratio * margin, margin, confidence) >= DEFAULT_POWER)
 
 
 def count_of(count: int, noun: str) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from paribus.errors import ParibusError
+from paribus.stats.extension import check_extension
+from paribus.stats.looks import check_looks, serves_futility_only
 from paribus.stats.paired import PairedDifferences
-
-MINUS = "\N{MINUS SIGN}"
+from paribus.stats.rounding import MINUS
 
 
 class Word(Enum):
@@ -26,10 +27,12 @@ class Word(Enum):
     SKEWED = "inconclusive, skewed"
     EXPLORATORY = "exploratory"
     EXPLORATORY_EXTENSION = "exploratory extension"
+    RULE_CHANGED = "exploratory: rule changed"
     NO_INFORMATION = "no information"
     DIVERGENCE = "withheld: divergence"
     WAITING = "waiting for the planned seeds"
-    NOT_TESTED = "not tested: primary undecided"
+    FUTILE = "stop for futility"
+    NOT_TESTED = "not tested: primary not rejected"
 
     @property
     def better(self) -> bool:
@@ -46,6 +49,11 @@ class Word(Enum):
         """The null of no difference was rejected."""
         return self.better or self.worse or self in (Word.BELOW_SMALLEST_EFFECT, Word.EQUIVALENT_NOT_ZERO)
 
+    @property
+    def settled(self) -> bool:
+        """A test rejected something: a difference, or a difference that matters."""
+        return self.not_zero or self is Word.EQUIVALENT
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -58,8 +66,14 @@ class Rule:
     planned_seeds: int
     """Pairs before which nothing is said; at most 2 makes the contrast exploratory."""
     confidence: float = 0.95
-    """Of the headline interval; equivalence uses 1 - 2 (1 - confidence)."""
+    """Of the headline interval; equivalence uses 1 - 2 (1 - confidence). 1 - confidence is alpha of the whole page."""
     lower_is_better: bool = True
+    looks: tuple[int, ...] = ()
+    """Pairs at which words may be shown, the last at `planned_seeds`; an earlier one below 5 serves futility only."""
+    stage_1_seeds: int | None = None
+    """Of a declared extension: pairs of stage 1. All further ones, up to `planned_seeds`, are stage 2."""
+    stage_1_alpha: float | None = None
+    """Of a declared extension: the two-sided level of stage 1, below 1 - confidence."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.smallest_effect) and self.smallest_effect > 0):
@@ -90,6 +104,28 @@ class Rule:
                 received=str(self.planned_seeds),
                 remedy="plan 5 seeds, 6 to 8 for a claim; 1 or 2 are exploratory",
             )
+        check_looks(self.looks, self.planned_seeds)
+        check_extension(self.stage_1_seeds, self.stage_1_alpha, self.planned_seeds, self.alpha, self.looks)
+
+    @property
+    def alpha(self) -> float:
+        """1 - confidence, without the rounding that 1 - 0.95 leaves behind."""
+        return round(1 - self.confidence, 12)
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """Pairs at which words may be shown, the last at `planned_seeds`: looks, or the stages of an extension."""
+        if self.stage_1_seeds is not None and self.stage_1_seeds < self.planned_seeds:
+            return (self.stage_1_seeds, self.planned_seeds)
+        return self.looks or (self.planned_seeds,)
+
+    def stop_reached(self, pairs: int) -> int | None:
+        """Index in `stops` of the last one that `pairs` reach; None before the first."""
+        return max((index for index, stop in enumerate(self.stops) if stop <= pairs), default=None)
+
+    def futility_only(self, pairs: int) -> bool:
+        """Whether `pairs` is a look that may only say that going on is futile."""
+        return pairs in self.looks and serves_futility_only(self.looks, self.looks.index(pairs))
 
     @property
     def sign(self) -> int:
@@ -118,6 +154,8 @@ class Comparison:
     """Numbers of pairs at which an earlier look already showed words."""
     rule_changed_after_words: bool = False
     """Whether contrasts, margins or planned seeds were other ones when a look showed words."""
+    uncounted_seeds: tuple[int, ...] = ()
+    """Seeds of pairs that are there and wait for the next look; none of them is in `differences`."""
     minus_treatment: str | None = None
     """An interaction's third arm: each difference is (treatment - baseline) - (minus_treatment - minus_baseline)."""
     minus_baseline: str | None = None
@@ -202,9 +240,21 @@ class Verdict:
     smallest_effect: float
     design_effect: float
     seeds: int
-    """Pairs that are there, the diverged ones included."""
+    """Pairs that count, the diverged ones included."""
     planned_seeds: int
     word: Word
+    looks: tuple[int, ...] = ()
+    """Pairs of the planned looks, or of stage 1 and the whole of an extension; empty where there is one test."""
+    look: int | None = None
+    """Number of the look, or of the stage of an extension, from 1, at which the word is said; None without."""
+    extension: bool = False
+    """Whether `looks` are the two stages of a declared extension."""
+    uncounted_seeds: tuple[int, ...] = ()
+    """Seeds of pairs that are there and do not count at this look or stage."""
+    futile: bool = False
+    """Whether, were the estimate at this early look the truth, the planned seeds would hardly ever bring a word."""
+    primary_word: Word | None = None
+    """Of a secondary that was not tested: the word of the primary, which kept the gate closed."""
     mean: float | None = None
     """Mean of treatment minus baseline; None when a cell diverged."""
     median: float | None = None
@@ -215,15 +265,16 @@ class Verdict:
     """Over seeds, of the two arms' values, or of the two differences of an interaction."""
     interval: tuple[float, float] | None = None
     interval_confidence: float | None = None
-    """Of `interval`: that of the rule, or for a secondary the level at which Holm tested it."""
+    """Of `interval`: 1 minus the nominal level of this look or stage, for a secondary at its step of Holm's test."""
     equivalence_interval: tuple[float, float] | None = None
     """Inside +-smallest_effect exactly where equivalence is concluded: 90 %, or matched to Holm for a secondary."""
     equivalence_confidence: float | None = None
     p_t: float | None = None
+    """Of no mean difference; with looks or an extension the p value that allows for all of them."""
     p_holm: float | None = None
     """Secondaries only: Holm-adjusted `p_t`."""
     p_equivalence: float | None = None
-    """Two one-sided tests against the smallest effect."""
+    """Two one-sided tests against the smallest effect, allowing for looks as `p_t` does."""
     p_equivalence_holm: float | None = None
     """Secondaries only: Holm-adjusted `p_equivalence`."""
     p_sign_flip: float | None = None
@@ -246,6 +297,11 @@ class Verdict:
     def interaction(self) -> bool:
         """Whether the difference is one of two differences."""
         return len(self.arms) > 2
+
+    @property
+    def early(self) -> bool:
+        """Whether the word is said at a look or stage before the last that was declared."""
+        return self.look is not None and self.look < len(self.looks)
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: words as text, tuples as lists, and None for any number that is not finite."""

@@ -1,8 +1,10 @@
 """Verdicts in plain words, made of the fields of the verdict and nothing else; what was not found is said too."""
 
+from paribus.stats.looks import FUTILE
 from paribus.stats.paired import EXACT_SIGN_FLIP_SEEDS, SIGN_FLIP_DRAWS
 from paribus.stats.power import count_of, seeds_to_settle
-from paribus.stats.rule import MINUS, Comparison, Verdict, Word
+from paribus.stats.rounding import MINUS, decimals_for, declared, fixed, percent, probability
+from paribus.stats.rule import Comparison, Verdict, Word
 
 MAX_SEEDS = 100
 """Above this number in all, more seeds are not offered as a way to a verdict."""
@@ -16,6 +18,7 @@ def sentence(verdict: Verdict) -> str:
         return f"{head}: {_waiting(verdict)}"
     parts = [
         f"{head}: {verdict.word.value}.",
+        _stop(verdict),
         _more_or_less(verdict),
         _estimate(verdict),
         _interval(verdict),
@@ -26,34 +29,68 @@ def sentence(verdict: Verdict) -> str:
 
 
 def notes(comparison: Comparison, verdict: Verdict) -> tuple[str, ...]:
-    """What a reader must know beside the word: seeds added late, diverged cells, and what the sign-flip can show."""
+    """What could still be wrong, beside the word: a changed rule, late seeds, looks, diverged cells, the sign-flip."""
     if verdict.word is Word.WAITING:
         return ()
     found: list[str] = []
-    pairs = comparison.differences
     if comparison.rule_changed_after_words:
         found.append(
             "the rule (contrasts, margins or planned seeds) was changed after words had been seen: "
-            "this is not the rule that was fixed before the run"
+            "this is not the rule that was fixed before the run, so nothing here is a win or an equivalence"
         )
-    earlier = sorted({seen for seen in comparison.verdict_seen_at if seen < pairs.pairs})
-    if earlier:
-        found.append(
-            f"{count_of(pairs.pairs - earlier[-1], 'seed')} added after words were seen at "
-            f"{' and '.join(map(str, earlier))}: p values and intervals do not hold their level (testing again errs in "
-            "8.6 to 11 % of studies after one extension)"
-        )
-    elif pairs.pairs > comparison.rule.planned_seeds:
-        found.append(
-            f"{count_of(pairs.pairs, 'pair')} where {comparison.rule.planned_seeds} were planned; "
-            "no words were recorded as seen before"
-        )
+    found += _late_seeds(comparison)
+    found += _stops_used(comparison, verdict)
     found += _diverged(comparison)
     if verdict.p_sign_flip is not None and verdict.seeds > EXACT_SIGN_FLIP_SEEDS:
         found.append(f"sign-flip p from {SIGN_FLIP_DRAWS:,} drawn flips")
     elif verdict.p_sign_flip is not None and 2.0 ** (1 - verdict.seeds) > 1 - comparison.rule.confidence:
         found.append(f"the exact sign-flip p cannot be below {2.0 ** (1 - verdict.seeds):g} with {verdict.seeds} seeds")
     return tuple(found)
+
+
+def _late_seeds(comparison: Comparison) -> list[str]:
+    pairs, rule = comparison.differences.pairs, comparison.rule
+    earlier = sorted({seen for seen in comparison.verdict_seen_at if seen < pairs and seen not in rule.stops[:-1]})
+    if earlier:
+        return [
+            f"{count_of(pairs - earlier[-1], 'seed')} added after words were seen at "
+            f"{' and '.join(map(str, earlier))}: p values and intervals do not hold their level (testing again errs in "
+            "8.6 to 11 % of studies after one extension)"
+        ]
+    if pairs > rule.planned_seeds:
+        return [
+            f"{count_of(pairs, 'pair')} where {rule.planned_seeds} were planned; no words were recorded as seen before"
+        ]
+    return []
+
+
+def _stops_used(comparison: Comparison, verdict: Verdict) -> list[str]:
+    """What several looks or stages do to the numbers, and which pairs do not count yet."""
+    if verdict.look is None:
+        return []
+    found = []
+    alpha = percent(comparison.rule.alpha)
+    if verdict.p_sign_flip is not None and len(verdict.looks) > 1:
+        found.append("the sign-flip p is that of these pairs alone and allows for no other look or stage")
+    if verdict.extension:
+        sizes = "" if len(verdict.looks) > 1 else "; extending by any number of seeds from 3 on is open"
+        found.append(
+            f"an extension was declared beforehand: stage 1 of {comparison.rule.stage_1_seeds} pairs at "
+            f"{percent(comparison.rule.stage_1_alpha)}, both stages together at {alpha}{sizes}"
+        )
+    elif len(verdict.looks) > 1:
+        shown = sorted({seen for seen in comparison.verdict_seen_at if seen < verdict.seeds})
+        before = f"; words were shown before at {' and '.join(map(str, shown))} pairs" if shown else ""
+        found.append(
+            f"looks were planned at {', '.join(map(str, verdict.looks))} pairs, together at {alpha}: p values and "
+            f"intervals allow for all of them{before}"
+        )
+    if verdict.uncounted_seeds:
+        found.append(
+            f"{count_of(len(verdict.uncounted_seeds), 'further pair')} (seed "
+            f"{', '.join(map(str, verdict.uncounted_seeds))}) there and not counted here"
+        )
+    return found
 
 
 def _diverged(comparison: Comparison) -> list[str]:
@@ -74,9 +111,43 @@ def _diverged(comparison: Comparison) -> list[str]:
 
 
 def _waiting(verdict: Verdict) -> str:
-    if verdict.seeds < verdict.planned_seeds:
-        return f"{verdict.word.value}; {verdict.seeds} of {verdict.planned_seeds} pairs are there."
+    awaited = next((stop for stop in verdict.looks if stop > verdict.seeds), verdict.planned_seeds)
+    if verdict.seeds in verdict.looks[:-1]:
+        return (
+            f"{verdict.word.value}; {verdict.seeds} of {verdict.planned_seeds} pairs are there, "
+            f"and no word is due before {awaited}."
+        )
+    if verdict.seeds < awaited:
+        which = (
+            f" for look {verdict.looks.index(awaited) + 1} of {len(verdict.looks)}" if awaited in verdict.looks else ""
+        )
+        if verdict.extension:
+            which = f" for stage {verdict.looks.index(awaited) + 1}"
+        beyond = len(verdict.uncounted_seeds)
+        more = f" {count_of(beyond, 'further pair')} cannot count while an earlier one is missing." if beyond else ""
+        return f"{verdict.word.value}; {verdict.seeds} of {awaited} pairs are there{which}.{more}"
     return f"waiting for the planned seeds of the primary; its own {count_of(verdict.seeds, 'pair')} are there."
+
+
+def _stop(verdict: Verdict) -> str:
+    """At which look or stage the word is said, and what stopping there means."""
+    if verdict.look is None:
+        return ""
+    if verdict.extension:
+        if verdict.look > 1:
+            return f"Both stages of the declared extension ({verdict.looks[0]} and {_added(verdict)} pairs) together."
+        text = f"Stage 1 of a declared extension ({verdict.seeds} pairs)."
+        if verdict.early and verdict.word.settled:
+            text += " It was settled there and stands, whatever further seeds show."
+        return text
+    text = f"At look {verdict.look} of {len(verdict.looks)} ({verdict.seeds} of {verdict.planned_seeds} pairs)."
+    if verdict.early and verdict.word.settled:
+        text += " Stopped early: the interval is the repeated one, which allows for every planned look."
+    return text
+
+
+def _added(verdict: Verdict) -> int:
+    return verdict.seeds - verdict.looks[0]
 
 
 def _more_or_less(verdict: Verdict) -> str:
@@ -88,11 +159,11 @@ def _more_or_less(verdict: Verdict) -> str:
 
 def _estimate(verdict: Verdict) -> str:
     if verdict.word is Word.DIVERGENCE or verdict.mean is None:
-        median = "falls on a diverged seed" if verdict.median is None else _amount(verdict.median, verdict.unit)
+        median = "falls on a diverged seed" if verdict.median is None else _amount(verdict, verdict.median)
         return f"No mean is taken over the surviving cells; median difference {median}."
-    text = f"Mean difference {_amount(verdict.mean, verdict.unit)}"
+    text = f"Mean difference {_amount(verdict, verdict.mean)}"
     if verdict.word is Word.SKEWED and verdict.median is not None:
-        text += f", median {_amount(verdict.median, verdict.unit)}"
+        text += f", median {_amount(verdict, verdict.median)}"
     return text + ("." if verdict.interval is None else ",")
 
 
@@ -100,7 +171,7 @@ def _interval(verdict: Verdict) -> str:
     if verdict.interval is None or verdict.interval_confidence is None:
         return ""
     low, high = verdict.interval
-    return f"{_percent(verdict.interval_confidence)} interval {_signed(low)} to {_signed(high)}."
+    return f"{percent(verdict.interval_confidence)} interval {_signed(verdict, low)} to {_signed(verdict, high)}."
 
 
 def _score(verdict: Verdict) -> str:
@@ -109,13 +180,13 @@ def _score(verdict: Verdict) -> str:
         f"{verdict.treatment} is better in {verdict.wins} of {count_of(verdict.seeds, 'pair')} ({direction} is better)"
     )
     if verdict.p_sign_flip is not None:
-        text += f", sign-flip p {_p(verdict.p_sign_flip)}"
+        text += f", sign-flip p {probability(verdict.p_sign_flip)}"
     return text + "."
 
 
 def _rest(verdict: Verdict) -> str:
     """The part that each word needs: what it means against the smallest effect, and what was not found."""
-    margin = f"the smallest effect ({_plain(verdict.smallest_effect)} {verdict.unit})"
+    margin = f"the smallest effect ({declared(verdict.smallest_effect)} {verdict.unit})"
     match verdict.word:
         case Word.BETTER_BY_SMALLEST_EFFECT | Word.WORSE_BY_SMALLEST_EFFECT:
             rest = f"The whole interval lies beyond {margin}."
@@ -147,6 +218,13 @@ def _rest(verdict: Verdict) -> str:
             )
         case Word.DIVERGENCE:
             rest = _divergence(verdict)
+        case Word.NOT_TESTED:
+            rest = _behind_the_gate(verdict)
+        case Word.FUTILE:
+            rest = (
+                "This look serves futility only: no win and no equivalence can be said at it. "
+                f"More seeds will not settle this: {_seldom(verdict)}."
+            )
         case _:
             rest = _WITHOUT_A_TEST[verdict.word]
     return rest
@@ -155,11 +233,27 @@ def _rest(verdict: Verdict) -> str:
 _WITHOUT_A_TEST = {
     Word.EXPLORATORY: "Too few pairs for a verdict by design: not a win, whatever the numbers.",
     Word.EXPLORATORY_EXTENSION: "Seeds were added after words were seen and no extension was declared: not a win.",
-    Word.NO_INFORMATION: "All differences are identical: the seeds carry no information about chance.",
-    Word.NOT_TESTED: (
-        "The primary's null of no difference stands, so this contrast was not tested; its interval only describes."
+    Word.RULE_CHANGED: (
+        "The rule was chosen after words had been seen: no win and no equivalence can be concluded from these seeds; "
+        "the numbers only describe. A verdict needs fresh seeds under the present rule."
+    ),
+    Word.NO_INFORMATION: (
+        "All differences (of the study, or of one stage) are identical: the seeds carry no information about chance, "
+        "so neither a difference nor equivalence can be concluded."
     ),
 }
+
+
+def _behind_the_gate(verdict: Verdict) -> str:
+    """Why the primary left the gate closed: its null of no difference was not rejected, in one of several ways."""
+    match verdict.primary_word:
+        case Word.EQUIVALENT:
+            why = "The primary is equivalent, so its null of no difference stands"
+        case Word.SKEWED | Word.INCONCLUSIVE | None:
+            why = "The primary is undecided, so its null of no difference stands"
+        case other:
+            why = f"The primary has no test (its word is: {other.value})"
+    return f"{why}: this contrast was not tested, and its interval only describes."
 
 
 def _divergence(verdict: Verdict) -> str:
@@ -167,20 +261,25 @@ def _divergence(verdict: Verdict) -> str:
     where = (
         f"seed {verdict.worst_seed}, where {lost}"
         if verdict.worst_difference is None
-        else f"seed {verdict.worst_seed} with {_amount(verdict.worst_difference, verdict.unit)}"
+        else f"seed {verdict.worst_seed} with {_amount(verdict, verdict.worst_difference)}"
     )
-    p = "" if verdict.p_divergence is None else f" (exact McNemar p {_p(verdict.p_divergence)})"
+    p = "" if verdict.p_divergence is None else f" (exact McNemar p {probability(verdict.p_divergence)})"
     worst = "" if verdict.worst_seed is None else f" Worst: {where}."
     what = "Seeds with a diverged cell that counts against" if verdict.interaction else "Diverged:"
     return (
         f"{what} {verdict.treatment} {verdict.treatment_diverged}, {verdict.baseline} {verdict.baseline_diverged} "
-        f"of {verdict.seeds}{p}.{worst} The t verdict is withheld."
+        f"of {verdict.seeds}{p}.{worst} "
+        "The t verdict is withheld: neither a mean difference nor equivalence can be concluded."
     )
 
 
 def _more_seeds(verdict: Verdict) -> str:
     if not verdict.sd or verdict.mean is None or not verdict.interval_confidence or not verdict.equivalence_confidence:
         return ""
+    if verdict.early:
+        what = "stage 2 ends" if verdict.extension else "the next look is"
+        text = f"Not settled at this point: {what} at {verdict.looks[verdict.look or 0]} pairs."
+        return f"{text} More seeds will not settle this: {_seldom(verdict)}." if verdict.futile else text
     total = seeds_to_settle(
         verdict.seeds,
         verdict.mean / verdict.sd,
@@ -191,9 +290,19 @@ def _more_seeds(verdict: Verdict) -> str:
     )
     if total is None:
         return f"More seeds will not settle this (at the present estimate no word is likely within {MAX_SEEDS} seeds)."
+    where = "in a new study or an extension declared beforehand"
+    if verdict.extension and verdict.look == 1:
+        where = "in the extension that was declared beforehand"
     return (
         f"If the present estimate is the truth, about {count_of(total - verdict.seeds, 'more seed')} would settle "
-        "this, in a new study or an extension declared beforehand."
+        f"this, {where}."
+    )
+
+
+def _seldom(verdict: Verdict) -> str:
+    return (
+        f"were the present estimate the truth, {verdict.planned_seeds} pairs would bring a word in fewer than "
+        f"{percent(FUTILE)} of studies"
     )
 
 
@@ -201,24 +310,13 @@ def _equivalence(verdict: Verdict) -> str:
     if verdict.equivalence_interval is None or verdict.equivalence_confidence is None:
         return "equivalence interval"
     low, high = verdict.equivalence_interval
-    return f"{_percent(verdict.equivalence_confidence)} interval ({_signed(low)} to {_signed(high)})"
+    return f"{percent(verdict.equivalence_confidence)} interval ({_signed(verdict, low)} to {_signed(verdict, high)})"
 
 
-def _amount(value: float, unit: str) -> str:
-    return f"{_signed(value)} {unit}"
+def _amount(verdict: Verdict, value: float) -> str:
+    return f"{_signed(verdict, value)} {verdict.unit}"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.3g}".replace("-", "\N{MINUS SIGN}", 1) if value < 0 else f"{value:+.3g}"
-
-
-def _plain(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.4g} %"
-
-
-def _p(value: float) -> str:
-    return f"{value:.3g}" if value >= 1e-4 else "below 0.0001"
+def _signed(verdict: Verdict, value: float) -> str:
+    """To the decimals that show the standard error to two digits, as the table does."""
+    return fixed(value, decimals_for(verdict.standard_error), signed=True)

@@ -43,10 +43,18 @@ class RunLength:
     budget_tokens: int
     batch_tokens: int
     milestones_tokens: tuple[int, ...] = ()
+    leaves_after: int = 0
+    """updates that this run shares with a longer one, its trunk; 0 for a run of its own"""
+    trunk_steps: int = 0
+    """length of the trunk, which the schedule is a fraction of until the run leaves it"""
 
     @property
     def steps(self) -> int:
         return math.ceil(self.budget_tokens / self.batch_tokens)
+
+    def steps_of_schedule(self, step: int) -> int:
+        """The length that update `step` (counted from 0) is a fraction of."""
+        return self.trunk_steps if step < self.leaves_after else self.steps
 
     def milestones(self) -> dict[int, int]:
         """Budget by step, in order; the last is the end of the run."""
@@ -77,12 +85,13 @@ def train(
             final = state.step == length.steps
             yield MilestoneReached(state.step, state.step * length.batch_tokens, milestones[state.step], final)
 
-    announce(state.model, state.step, length.steps)
+    announce(state.model, state.step, length.steps_of_schedule(state.step))
     yield from milestone()
     while state.step < length.steps:
         started = time.perf_counter()
-        announce(state.model, state.step, length.steps)
-        factor = multiplier(state.step, length.steps, schedule)
+        steps = length.steps_of_schedule(state.step)
+        announce(state.model, state.step, steps)
+        factor = multiplier(state.step, steps, schedule)
         loss, digest = update(
             state.model, state.optimisers, order.batch(state.step), state.step, factor, micro_batch_rows
         )

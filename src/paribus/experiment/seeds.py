@@ -1,0 +1,100 @@
+"""Seeds, looks, A/A, tuning and execution: how often and how a study is run."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from paribus.experiment.table import Name, Positive, Table
+
+
+class Extension(Table):
+    """A second stage that may follow the first, declared before any cell has run (Lehmacher and Wassmer 1999)."""
+
+    stage_1_seeds: Annotated[int, Field(ge=3)]
+    """pairs of the first stage; `count` is raised above it to extend"""
+    stage_1_alpha: Annotated[float, Field(gt=0.0, lt=0.05)] = 0.01
+    """level at which the first stage is tested; the rest of 5 % is left for both stages together"""
+
+
+class Seeds(Table):
+    """The units of replication."""
+
+    count: Positive
+    """planned pairs; before them, or a look declared below, no verdict words are printed"""
+    first: Annotated[int, Field(ge=0)] = 0
+    """seeds are first, first + 1, ..."""
+    looks: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
+    """numbers of pairs at which words may be shown, paid for by stricter levels; the last is count"""
+    extension: Extension | None = None
+    """a second stage of seeds, declared beforehand"""
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> Self:
+        if self.looks and (list(self.looks) != sorted(set(self.looks)) or self.looks[-1] != self.count):
+            raise ValueError(f"looks must increase and end at count = {self.count}")
+        if self.looks and self.looks[0] < 3:
+            raise ValueError("a look needs at least 3 pairs")
+        if self.looks and self.extension is not None:
+            raise ValueError("declare looks or an extension, not both")
+        if self.extension is not None:
+            more = self.count - self.extension.stage_1_seeds
+            if more < 0 or more in (1, 2):
+                raise ValueError(
+                    f"count must be extension.stage_1_seeds = {self.extension.stage_1_seeds}, or at least 3 more"
+                )
+        return self
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(range(self.first, self.first + self.count))
+
+
+class Noise(Table):
+    """A/A: the primary's baseline against itself, in three kinds that must not be confused."""
+
+    repeats: Annotated[int, Field(ge=0)] = 0
+    """so many of its cells are trained a second time: kernel noise, exactly 0 in proof mode"""
+    twins: Annotated[int, Field(ge=0)] = 0
+    """so many of its cells are trained again with one tensor changed by a millionth: the floor of sd_D"""
+    other_seeds: Annotated[int, Field(ge=0)] = 0
+    """so many more of its cells at the seeds behind the planned ones: unpaired noise"""
+
+
+class Tuning(Table):
+    """Fields that are searched before the verdict's cells are trained, arm by arm, on seeds of their own.
+
+    From the declared value in factors of `factor`, until the best value lies inside what was tried; every arm gets as
+    many trials as the arm that needed most. Scored on the validation split (rules of evidence, section 5).
+    """
+
+    knobs: Annotated[dict[Name, str], Field(min_length=1)]
+    """the field of each arm, such as block = "optimiser.depth_read_learning_rate"; a plain arm names the field that it
+    depends on most"""
+    seeds: Positive = 1
+    """tuning seeds; never those of the verdict, whatever their numbers"""
+    factor: Annotated[float, Field(ge=1.1)] = 4.0
+    """between neighbouring values"""
+    max_trials: Annotated[int, Field(ge=3)] = 9
+    """values of one arm at which the search gives up, and says so"""
+
+
+class Execution(Table):
+    """How cells run on this machine.
+
+    `mode`, `threads`, `micro_batch_rows` and the device that was found belong to a cell's identity; the rest does not.
+    """
+
+    mode: Literal["proof"] = "proof"
+    """"proof": eager, deterministic algorithms, fixed threads; the same cell twice gives identical bits"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """where cells are trained; "auto" takes CUDA where there is one"""
+    threads: Positive = 1
+    """threads of each worker"""
+    workers: Annotated[int, Field(ge=0)] = 0
+    """processes that train cells side by side; 0 takes one for each core, divided by threads, or one for each GPU"""
+    micro_batch_rows: Annotated[int, Field(ge=0)] = 0
+    """rows of one forward pass; 0 takes the whole batch"""
+    checkpoint_steps: Positive = 50
+    """updates between checkpoints"""
+    cost_rounds: Annotated[int, Field(ge=0)] = 20
+    """turns in which the arms' updates are timed against each other after training; 0 measures no time"""

@@ -1,0 +1,24 @@
+"""Which cells an arm has at a seed: that of the study, A/A copies of it, and smaller budgets of their own."""
+
+Variant = str
+"""Which cell of an arm at a seed: `STUDY`, `REPEAT`, `TWIN`, or `budget_variant(...)`."""
+STUDY: Variant = ""
+"""the cell that contrasts are made of"""
+REPEAT: Variant = "repeat"
+"""A/A: the same cell again"""
+TWIN: Variant = "twin"
+"""A/A: the same cell with one tensor changed by a millionth"""
+BUDGET: Variant = "budget-"
+"""before the tokens of a smaller budget with its own schedule"""
+Key = tuple[str, str, int, Variant]
+"""(scale, arm, seed, variant) of a cell"""
+
+
+def budget_variant(budget_tokens: int) -> Variant:
+    """The cell that ends its own schedule at a smaller budget."""
+    return f"{BUDGET}{budget_tokens}"
+
+
+def variant_budget(variant: Variant) -> int | None:
+    """The smaller budget that a variant ends at; None for one that runs to the scale's."""
+    return int(variant.removeprefix(BUDGET)) if variant.startswith(BUDGET) else None

@@ -1,0 +1,71 @@
+"""`report.json`: what a program reads of a study, with full precision and only what is due."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from paribus.report.content import DiagnosticValue, InterventionValue, ReportContent, RouteChange
+from paribus.report.evidence import due, shown_rows
+
+FORMAT = 2
+"""version of the layout: 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names"""
+
+RECORDS = (
+    "estimates",
+    "noise",
+    "budget_gaps",
+    "gap_forms",
+    "budget_summaries",
+    "costs",
+    "trials",
+    "tuning",
+    "published",
+    "tasks",
+)
+"""fields of the content that are written as objects, one a record; `evidence.due` is their door"""
+
+
+def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
+    """Verdicts and records (only what is due), cells and readings; a number that is not finite is null.
+
+    Readings are rows under their column names, a row a line: there may be a hundred thousand. `files` are the exports
+    that lie beside it.
+    """
+    content = due(content)
+    data = {
+        "format": FORMAT,
+        "study": content.study,
+        "question": content.question,
+        "files": list(files),
+        "verdicts": [row.to_dict() for row in shown_rows(content)],
+        "cells": [asdict(cell) for cell in content.cells],
+        **{name: [asdict(record) for record in getattr(content, name)] for name in RECORDS},
+    }
+    whole = json.dumps(_finite(data), indent=2, sort_keys=True, allow_nan=False)
+    readings = {
+        "diagnostics": (DiagnosticValue, content.diagnostics),
+        "interventions": (InterventionValue, content.interventions),
+        "route_changes": (RouteChange, content.route_changes),
+    }
+    parts = [f'  "{name}": {_rows(kind, found)}' for name, (kind, found) in readings.items()]
+    return whole.removesuffix("\n}") + ",\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _rows(kind: type[Any], records: Sequence[Any]) -> str:
+    """{"columns": names of the fields, "rows": one list a record}, a row a line."""
+    columns = [field.name for field in fields(kind)]
+    lines = (json.dumps(_finite([getattr(record, name) for name in columns]), allow_nan=False) for record in records)
+    rows = ",\n    ".join(lines)
+    return f'{{"columns": {json.dumps(columns)}, "rows": [' + (f"\n    {rows}\n  " if rows else "") + "]}"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(entry) for entry in value]
+    return value

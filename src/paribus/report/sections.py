@@ -1,0 +1,287 @@
+"""The parts of a page in their order; a part that a study has nothing for becomes a line of the list at the end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paribus.report import budgets, costs, figures, noise, published, tables, tasks, tuning
+from paribus.report.blocks import Absent, Block, PageFigure, PageTable, Section, picture_figure
+from paribus.report.by_seed import by_seed_table
+from paribus.report.content import ReportContent
+from paribus.report.estimates import estimates_table, spread_table
+from paribus.report.evidence import Shown, may_compare
+from paribus.report.readings import fine_table, glance_table
+from paribus.report.tables import Table
+
+Part = Section | Absent
+_WAITS = "Withheld until the planned seeds are complete, or a declared look."
+_NO_CELL = "No cell has trained yet; `paribus run FILE` trains them."
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything between the question and the footer, without markup."""
+
+    first: PageFigure
+    verdicts: Table
+    sections: tuple[Section, ...]
+    absent: tuple[Absent, ...]
+
+    @property
+    def pictures(self) -> list[PageFigure]:
+        """The figures that are written to files of their own, in the page's order."""
+        every = [self.first, *(figure for section in self.sections for figure in section.figures)]
+        return [figure for figure in every if figure.picture is not None and figure.file]
+
+
+def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
+    """The page of a content that went through `evidence.due`, with its `rows` from `evidence.shown_rows`."""
+    parts: list[Part] = [
+        _caveats(content),
+        _estimates(content, rows),
+        _by_seed(rows),
+        _noise(content),
+        _loss(content, rows),
+        _milestones(content, rows),
+        _budgets(content, rows),
+        _diagnostics(content, rows),
+        _interventions(content, rows),
+        _cost(content, rows),
+        _tasks(content),
+        _tuning(content, rows),
+        _published(content),
+        _held_equal(content),
+        _parameters(content),
+        _seeds(content),
+        _looks(content),
+        _facts(content),
+        Section("repeat", "How to repeat it", code=content.repeat_command),
+    ]
+    verdicts = tables.without_empty_columns(tables.verdict_table(rows, content.parameters), keep=2)
+    return Page(
+        figures.differences_figure(rows),
+        verdicts,
+        tuple(part for part in parts if isinstance(part, Section)),
+        tuple(part for part in parts if isinstance(part, Absent)),
+    )
+
+
+def _tables(anchor: str, found: Sequence[Table | None], style: str = "dense") -> tuple[PageTable, ...]:
+    """Tables without the columns in which nothing stands, each under an anchor of its own."""
+    held = [tables.without_empty_columns(table, keep=1) for table in found if table is not None and table.rows]
+    return tuple(PageTable(f"{anchor}-{number}", table, style) for number, table in enumerate(held, 1))
+
+
+def _caveats(content: ReportContent) -> Section:
+    clean = () if content.caveats else ("No check raised a doubt. That is not proof that there is none.",)
+    return Section("caveats", "What could still be wrong", clean, points=content.caveats)
+
+
+def _estimates(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    found = _tables("estimates", [estimates_table(rows, content.estimates), spread_table(rows)])
+    return Section("estimates", "Estimates", tables=found) if found else Absent("Estimates", _WAITS)
+
+
+def _by_seed(rows: Sequence[Shown]) -> Part:
+    title = "Paired differences by seed"
+    drawn = figures.by_seed_figures(rows)
+    found = _tables("by-seed", [by_seed_table(rows)])
+    return Section("by-seed", title, figures=tuple(drawn), tables=found) if drawn or found else Absent(title, _WAITS)
+
+
+def _noise(content: ReportContent) -> Part:
+    title = "A/A: how much is noise"
+    found = _tables("noise", [noise.noise_table(content.noise)])
+    how = "No A/A arm ran, so nothing here says how little could be seen; declare one in the file."
+    return Section("noise", title, tables=found) if found else Absent(title, how)
+
+
+def _untrained(content: ReportContent) -> str:
+    stale = sum(cell.state == "stale" for cell in content.cells)
+    if stale:
+        why = "the file or the code that made them has changed"
+        return f"{stale} cells are stale: {why}. Run the study to train them anew."
+    return _NO_CELL
+
+
+def _loss(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    drawn = figures.loss_figures(content, rows)
+    title = "Loss curves"
+    return Section("loss", title, figures=tuple(drawn)) if drawn else Absent(title, _untrained(content))
+
+
+def _milestones(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    drawn = figures.milestone_figures(content, rows)
+    title = "Milestones"
+    return Section("milestones", title, figures=tuple(drawn)) if drawn else Absent(title, _untrained(content))
+
+
+def _budgets(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    title = "Beyond the budget"
+    if not content.budget_gaps:
+        waits = any(row.waiting for row in rows)
+        how = "Milestones are never extrapolated; train at least 3 budgets to their own end (`budgets = [...]`)."
+        return Absent(title, _WAITS if waits else how)
+    drawn = []
+    pairs = list(dict.fromkeys((gap.contrast, gap.scale) for gap in content.budget_gaps))
+    for number, key in enumerate(pairs):
+        gaps = sorted(
+            (gap for gap in content.budget_gaps if (gap.contrast, gap.scale) == key), key=lambda gap: gap.budget_tokens
+        )
+        forms = [form for form in content.gap_forms if (form.contrast, form.scale) == key]
+        summary = next((of for of in content.budget_summaries if (of.contrast, of.scale) == key), None)
+        limit = budgets.LIMIT * gaps[-1].budget_tokens
+        furthest = min(summary.furthest_budget_tokens, limit) if summary is not None else limit
+        caption = (
+            "Dots: seeds; diamonds: their mean, with a 95 % t interval; every point finished its own schedule. Lines: "
+            "forms fitted seed by seed, and the band from the lowest to the highest bound of all of them. Nothing is "
+            "said right of the dotted limit, four times the largest budget. Below 0 the treatment's loss is lower. "
+        )
+        if summary is not None and summary.dependent:
+            caption += "The smaller budgets are cool-down branches of one trunk and so depend on each other. "
+        caption += " ".join(dict.fromkeys(form.note for form in forms if form.note))
+        picture = budgets.gaps_picture(gaps, forms, furthest, f"figure-budgets-{number}")
+        stem = "budgets" if len(pairs) == 1 else f"budgets-{number + 1}"
+        drawn.append(picture_figure(f"{key[0]}, scale {key[1]}", caption, picture, stem))
+    found = _tables(
+        "budgets", [budgets.multipliers_table(content.budget_summaries), budgets.gaps_table(content.budget_gaps)]
+    )
+    return Section("budgets", title, figures=tuple(drawn), tables=found)
+
+
+def _diagnostics(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    blocks = figures.diagnostic_blocks(content, rows)
+    if not content.diagnostics and not content.route_changes:
+        unread = ", ".join(block.title for block in blocks)
+        how = f"Declared and not read yet: {unread}." if unread else "No diagnostic was read in this study."
+        return Absent("Diagnostics", how)
+    together = figures.divergence_block(content)
+    blocks += [] if together is None else [together]
+    fine = fine_table(content.diagnostics, content.diagnostic_texts)
+    if fine is not None:
+        blocks.append(Block("Readings by head and by position in the row", "", "", (), (PageTable("fine", fine),)))
+    glances = []
+    several = len(figures.scales_of(content)) > 1
+    for scale in figures.scales_of(content):
+        values = [value for value in content.diagnostics if value.scale == scale]
+        table = glance_table(values, content.diagnostic_texts, figures.arms_of(content, scale))
+        glances.append(None if table is None else tables.captioned(table, f", scale {scale}" if several else ""))
+    sentence = "Readings of the trained models, layer by layer. They describe; none of them carries a verdict."
+    return Section("diagnostics", "Diagnostics", (sentence,), tables=_tables("glance", glances), folded=tuple(blocks))
+
+
+def _interventions(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    title = "Interventions at evaluation"
+    blocks = figures.intervention_blocks(content, rows)
+    if not blocks:
+        return Absent(title, "No intervention was made in this study.")
+    sentence = "What a trained model loses when a part of it is changed at evaluation: what it relies on, no verdict."
+    return Section("interventions", title, (sentence,), folded=tuple(blocks))
+
+
+def _cost(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    title = "Cost"
+    if not content.costs:
+        how = "Step times were not measured side by side on one host; wall times of training runs are no comparison."
+        return Absent(title, how)
+    waits = any(row.waiting for row in rows)
+    picture = costs.gains_picture(content.costs, "figure-cost")
+    caption = "Markers: the mean difference; bars: its 95 % interval. Steps and seconds may disagree: both are told."
+    drawn = () if picture is None else (picture_figure("", caption, picture, "cost"),)
+    found = _tables("cost", [costs.gains_table(content.costs), costs.machines_table(content.costs)])
+    return Section("cost", title, (f"Gains: {_WAITS[0].lower()}{_WAITS[1:]}",) if waits else (), drawn, found)
+
+
+def _tasks(content: ReportContent) -> Part:
+    found = _tables("tasks", [tasks.tasks_table(content.tasks)])
+    title = "Downstream tasks"
+    return Section("tasks", title, tables=found) if found else Absent(title, "No task was evaluated.")
+
+
+def _tuning(content: ReportContent, rows: Sequence[Shown]) -> Part:
+    title = "Tuning"
+    if not content.trials and not content.tuning:
+        how = "No field was searched in this study: every arm ran at the values that its file gives."
+        return Absent(title, how)
+    drawn = []
+    scales = list(dict.fromkeys(trial.scale for trial in content.trials))
+    for number, scale in enumerate(scales):
+        arms = figures.arms_of(content, scale)
+        own = [trial for trial in content.trials if trial.scale == scale]
+        baseline = figures.baseline_of(rows, scale, arms)
+        picture = tuning.trials_picture(own, arms, baseline, f"figure-tuning-{number}")
+        if picture is not None:
+            caption = (
+                "Mean validation score over the tuning seeds, above the lowest of the same arm. Ring: "
+                "the chosen value. An arm whose ring lies at an end of its line was not searched far enough."
+            )
+            stem = "tuning" if len(scales) == 1 else f"tuning-{number + 1}"
+            drawn.append(picture_figure(f"Scale {scale}" if len(scales) > 1 else "", caption, picture, stem))
+    absolute = [scale for scale in scales if may_compare(rows, scale)]
+    found = _tables("tuning", [tuning.summaries_table(content.tuning), tuning.trials_table(content.trials, absolute)])
+    return Section("tuning", title, figures=tuple(drawn), tables=found)
+
+
+def _published(content: ReportContent) -> Part:
+    title = "Published figures"
+    found = _tables("published", [published.published_table(content.published)])
+    if not found:
+        return Absent(title, "No published figure is declared beside a contrast of this study.")
+    drawn = []
+    units = list(dict.fromkeys(row.unit for row in content.published))
+    for number, unit in enumerate(units, 1):
+        own = [row for row in content.published if row.unit == unit]
+        picture = published.published_picture(own, f"figure-published-{number}")
+        if picture is not None:
+            caption = (
+                "Bars: theirs at 1.96 of their standard errors, ours at its 95 % t interval, where they are known."
+            )
+            stem = "published" if len(units) == 1 else f"published-{number}"
+            drawn.append(picture_figure("", caption, picture, stem))
+    return Section("published", title, figures=tuple(drawn), tables=found)
+
+
+def _held_equal(content: ReportContent) -> Part:
+    title = "What was held equal, and how it was proven"
+    shared = [entry for entry in content.held_equal if not entry.gate]
+    gates = [entry for entry in content.held_equal if entry.gate]
+    if not shared and not gates:
+        return Absent(title, _untrained(content))
+    folded = ()
+    if gates:
+        head = f"{len(gates)} gates, checked before training: laws of the mechanisms, pairs, norms"
+        table = PageTable("gates", tables.held_equal_table(gates, "Gates before training"))
+        folded = (Block(head, "", "", (), (table,)),)
+    found = _tables("held", [tables.held_equal_table(shared)], style="")
+    return Section("equal", title, tables=found, folded=folded)
+
+
+def _parameters(content: ReportContent) -> Part:
+    if not content.parameters:
+        return Absent("Parameters", "No parameter has been counted yet.")
+    sentence = (
+        "Arms may differ in size by what the experiment declares; the verdict table repeats the difference beside each "
+        "contrast."
+    )
+    found = _tables("parameter", [tables.parameters_table(content.parameters)])
+    return Section("parameters", "Parameters", (sentence,), tables=found)
+
+
+def _seeds(content: ReportContent) -> Part:
+    table = tables.without_empty_columns(tables.seeds_table(content.cells), keep=4)
+    found = _tables("runs", [table])
+    return Section("seeds", "Seeds", tables=found) if found else Absent("Seeds", "No training run is planned yet.")
+
+
+def _looks(content: ReportContent) -> Part:
+    found = _tables("ledger", [tables.looks_table(content.looks)])
+    return (
+        Section("looks", "Looks", tables=found) if found else Absent("Looks", "Nobody has looked at the evidence yet.")
+    )
+
+
+def _facts(content: ReportContent) -> Part:
+    title = "Corpus and environment"
+    corpus = tables.facts_table("The text the study was trained and tested on", content.corpus)
+    environment = tables.facts_table("Where and with what the study ran", content.environment)
+    found = _tables("facts", [corpus, environment], style="facts")
+    return Section("environment", title, tables=found) if found else Absent(title, "Nothing is recorded about them.")

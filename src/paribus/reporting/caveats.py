@@ -1,0 +1,130 @@
+"""What could still be wrong with a study, each said only where it is the case."""
+
+from collections.abc import Iterator
+
+from paribus.experiment import spec
+from paribus.optim.config import OptimiserConfig
+from paribus.reading import ReadStudy
+from paribus.reporting.equality import complete_groups, held_equal
+from paribus.stats.rule import Verdict, Word
+
+FEW_DOCUMENTS = 100
+"""held-out documents below which the report says so"""
+_RATES = (
+    ("depth read", "depth queries", "depth_read_learning_rate"),
+    ("scalar", "learned scalars", "scalar_learning_rate"),
+)
+"""roles that only a mechanism has: the role, what it is called in a sentence, and its rate"""
+
+
+def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
+    """What could still be wrong, each said only where it is the case."""
+    found = []
+    states = {state: study.count(state) for state in ("missing", "started", "running", "stale", "diverged", "altered")}
+    for state, count in states.items():
+        if count:
+            found.append(f"{count} of {len(study.cells)} cells are {state}.")
+    found += [*_altered(study), *_without_metric(study), *_unequal_milestones(study)]
+    unequal = [held for held in held_equal(study) if not held.holds]
+    found += [f"Not held equal: {held.what} ({held.proof})." for held in unequal]
+    found += [text for name, contrast in study.experiment.contrasts.items() for text in _mixed(study, name, contrast)]
+    rules = [look["rule_digest"] for look in study.folder.looks()]
+    if any(rule != spec.rule_digest(study.experiment) for rule in rules):
+        found.append("The rule (contrasts, margins or planned seeds) was changed after cells had run; see the looks.")
+    found += _untuned_rates(study)
+    used = [cell for cell in study.cells.values() if cell.state == "complete"]
+    scored = {len(cell.folder.rows(cell.folder.row_files("likelihood")[0])) for cell in used if cell.folder is not None}
+    if scored and min(scored) < FEW_DOCUMENTS:
+        found.append(
+            f"Only {min(scored)} held-out documents were scored: another collection may well answer differently."
+        )
+    if study.experiment.tuning is None:
+        found.append(
+            "Nothing was tuned for this file by paribus; equal tuning of the arms is the experimenter's to show."
+        )
+    if any(contrast.minus_treatment is not None for contrast in study.experiment.contrasts.values()):
+        found.append(
+            "An interaction is a statement about one scale. This one is in nats; in compute multipliers, which are not "
+            "measured here, its sign may be another, and only where both agree is it a finding about the mechanisms."
+        )
+    if any(contrast.metric.startswith("validation.") for contrast in study.experiment.contrasts.values()):
+        found.append("A verdict on the validation split is only as good as that split's distance from tuning.")
+    found.append(
+        "Seeds are random, the held-out documents are these; another collection of documents may answer differently."
+    )
+    if any(verdict.word is Word.WAITING for verdict in verdicts):
+        found.append("Not all planned seeds are there yet; no verdict is due.")
+    return found
+
+
+def _mixed(study: ReadStudy, name: str, contrast: spec.Contrast) -> Iterator[str]:
+    """A contrast whose cells ran on different code, packages or processors says so."""
+    records = [cell.record for group in complete_groups(study, contrast) for cell in group]
+    versions: dict[str, set[str]] = {"code": {record["code_version"] for record in records}}
+    for record in records:
+        for what in record["environment"].keys() - {"code version"}:
+            versions.setdefault(what, set()).add(record["environment"][what])
+    for what, values in sorted(versions.items()):
+        if len(values) > 1:
+            found = ", ".join(sorted(values))
+            yield f"Contrast {name} mixes cells that differ in what they ran on, {what}: {found}."
+
+
+def _untuned_rates(study: ReadStudy) -> Iterator[str]:
+    """Rates of a mechanism's own parameters that nobody set: one sentence a role, with the arms that have it."""
+    default = OptimiserConfig()
+    for role, what, field in _RATES:
+        rate = getattr(default, field)
+        arms = [
+            arm
+            for arm in study.experiment.arms
+            if getattr(study.experiment.arm(arm).optimiser, field) == rate
+            and any(a["arm"] == arm and role in a["parameters_by_role"] for a in study.plan["arms"])
+        ]
+        if arms:
+            yield (
+                f"The learning rate of {what} in {', '.join(arms)} is the default {rate:g}, which is untuned; "
+                "such rates can matter more than a mechanism."
+            )
+
+
+def _altered(study: ReadStudy) -> Iterator[str]:
+    """A finished cell whose rows are not those that were written is named with what changed; it is not used."""
+    for key, cell in study.cells.items():
+        if cell.alterations:
+            what = "; ".join(cell.alterations[:3])
+            yield (
+                f"Cell {_named(key)} is not used: {what} after the cell had ended. Delete its folder to train it again."
+            )
+
+
+def _without_metric(study: ReadStudy) -> Iterator[str]:
+    """A complete cell that holds no number for a contrast's metric is missing from that contrast."""
+    for name, contrast in study.experiment.contrasts.items():
+        scale = study.experiment.contrast_scale(contrast)
+        cells = [
+            study.cells[scale, arm, s, spec.STUDY] for arm in contrast.arms for s in study.experiment.seeds.numbers
+        ]
+        without = [c for c in cells if c.state == "complete" and c.final(contrast.metric) is None]
+        if without:
+            named = ", ".join(_named(cell.key) for cell in without[:3])
+            more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+            yield f"Contrast {name}: no {contrast.metric} in the rows of {named}{more}; nothing is concluded from them."
+
+
+def _unequal_milestones(study: ReadStudy) -> Iterator[str]:
+    """Cells of a contrast that were measured at different budgets are compared at the last one only."""
+    for name, contrast in study.experiment.contrasts.items():
+        budgets = {
+            tuple(sorted({m.tokens_seen for m in cell.measurements}))
+            for group in complete_groups(study, contrast)
+            for cell in group
+        }
+        if len(budgets) > 1:
+            shown = "; ".join(", ".join(f"{tokens:,}" for tokens in at) for at in sorted(budgets))
+            yield f"Contrast {name}: its cells were measured at different numbers of tokens ({shown})."
+
+
+def _named(key: spec.Key) -> str:
+    scale, arm, seed, variant = key
+    return f"{scale}/{arm}/{seed}" + (f" ({variant})" if variant else "")

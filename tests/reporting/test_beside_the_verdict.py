@@ -1,0 +1,185 @@
+"""Estimates, A/A, budgets, cost and published figures, from rows to the records that the page shows."""
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from paribus.experiment.spec import REPEAT, STUDY, TWIN, Key, variant_budget
+from paribus.stats.paired import t_critical
+from paribus.stats.rule import Word
+
+ARMS = ("standard", "xsa")
+GAINS = (-0.05, -0.06, -0.04, -0.055, -0.045)
+BUDGETS = {"milestones_tokens = [5_000]": "budgets_tokens = [2_500, 5_000]"}
+
+
+def loss_of(key: Key) -> float:
+    """A floor law over budgets for the baseline, a constant gain of the treatment, and a shift of each seed."""
+    _, arm, seed, variant = key
+    budget = variant_budget(variant) or 10_000
+    value = 3.0 + 40 * budget**-0.5 + 0.02 * seed
+    value += {STUDY: 0.0, REPEAT: 0.0, TWIN: 0.003 * (-1) ** seed}.get(variant, 0.0)
+    return value + (GAINS[seed % 5] if arm == "xsa" else 0.0)
+
+
+def test_the_second_estimand_and_the_other_unit_come_from_the_rows(fill: Callable) -> None:
+    content, verdicts = fill(loss_of, arms=ARMS, seeds=5).content()
+    assert verdicts[0].mean == pytest.approx(np.mean(GAINS), abs=1e-12)
+    found = {(row.estimand, row.unit): row for row in content.estimates}
+    new = found["new documents", "nats per token"]
+    assert new.mean == pytest.approx(np.mean(GAINS), abs=1e-12)
+    assert new.standard_error is not None
+    assert verdicts[0].standard_error is not None
+    assert new.standard_error > 1.2 * verdicts[0].standard_error
+    # Four bytes a token: nats per token over 4 ln 2 are bits per byte, document by document.
+    these = found["these documents", "bits per byte"]
+    assert these.mean == pytest.approx(np.mean(GAINS) / (4 * math.log(2)), rel=1e-9)
+    error = np.std(GAINS, ddof=1) / math.sqrt(5) / (4 * math.log(2))
+    assert these.interval is not None
+    assert these.interval[1] - these.interval[0] == pytest.approx(2 * t_critical(4, 0.95) * error, rel=1e-6)
+
+
+def test_an_interaction_has_the_second_estimand_too(fill: Callable) -> None:
+    simple = 'treatment = "block"\nbaseline = "standard"'
+    changes = {simple: 'treatment = "rd"\nbaseline = "block"\nminus_treatment = "xsa"\nminus_baseline = "standard"'}
+
+    def loss(key: Key) -> float:
+        gain = {"standard": 0.0, "xsa": 0.01, "block": 0.1, "rd": 0.13}[key[1]]
+        return 3.0 + gain + 0.001 * (key[2] + 1) * (key[1] == "rd")
+
+    content, verdicts = fill(loss, changes, seeds=3).content()
+    assert verdicts[0].mean == pytest.approx(0.13 - 0.1 - 0.01 + 0.002, abs=1e-12)
+    new = next(row for row in content.estimates if (row.contrast, row.estimand) == ("block", "new documents"))
+    assert new.mean == pytest.approx(0.022, abs=1e-9)
+
+
+def test_each_kind_of_a_a_keeps_its_name(fill: Callable) -> None:
+    kinds = {"[noise]\nrepeats = 0": "[noise]\nrepeats = 2\ntwins = 4\nother_seeds = 3"}
+    content, verdicts = fill(loss_of, kinds, arms=ARMS, seeds=5).content()
+    found = {row.kind: row for row in content.noise}
+    assert set(found) == {"repeat", "perturbed twin", "other seed"}
+    assert found["repeat"].differences == (0.0, 0.0)
+    assert found["perturbed twin"].differences == pytest.approx((0.003, -0.003, 0.003, -0.003), abs=1e-12)
+    assert found["perturbed twin"].sd_of_difference == pytest.approx(0.003, abs=1e-12)
+    assert found["perturbed twin"].contrast_sd == verdicts[0].sd == pytest.approx(np.std(GAINS, ddof=1), rel=1e-9)
+    # Seeds 5, 6, 7 differ by 0.02 each: sd 0.02, and sqrt 2 of it for a difference.
+    assert found["other seed"].sd_of_difference == pytest.approx(0.02 * math.sqrt(2), rel=1e-9)
+
+
+def test_before_the_planned_seeds_nothing_beside_the_verdict_is_there(fill: Callable) -> None:
+    kinds = {"[noise]\nrepeats = 0": "[noise]\ntwins = 2"} | BUDGETS
+    missing = ("tiny", "xsa", 4, STUDY)
+    content, verdicts = fill(loss_of, kinds, skip=(missing,), arms=ARMS, seeds=5).content()
+    assert verdicts[0].word is Word.WAITING
+    assert content.estimates == ()
+    assert content.budget_gaps == ()
+    assert content.gap_forms == ()
+    assert content.costs == ()
+    assert {row.contrast_sd for row in content.noise} == {None}
+
+
+def test_budgets_give_the_gap_and_a_compute_multiplier_near_the_truth(fill: Callable) -> None:
+    content, _ = fill(loss_of, BUDGETS, arms=ARMS, seeds=5).content()
+    assert [gap.budget_tokens for gap in content.budget_gaps] == [2_500, 5_000, 10_000]
+    assert all(gap.mean == pytest.approx(np.mean(GAINS), abs=1e-9) for gap in content.budget_gaps)
+    assert {form.form for form in content.gap_forms} >= {"a + b ln B"}
+    assert all(max(form.budgets_tokens) <= 40_000 * (1 + 1e-9) for form in content.gap_forms)
+    (summary,) = content.budget_summaries
+    # 40 (m B)^-0.5 = 40 B^-0.5 - 0.05 with 40 B^-0.5 = 0.4: m = (0.4 / 0.35)^2 = 1.306 under the true form.
+    assert summary.compute_multiplier == pytest.approx((0.4 / 0.35) ** 2, rel=0.1)
+    assert summary.interval is not None
+    low, high = summary.interval
+    assert low is not None
+    assert high is not None
+    assert low < (0.4 / 0.35) ** 2 < high
+    assert not summary.dependent
+
+
+def test_branches_are_said_to_depend_on_their_trunk(fill: Callable) -> None:
+    branches = {"milestones_tokens = [5_000]": 'budgets_tokens = [4_000, 7_000]\nbudget_cells = "branches"'}
+    content, _ = fill(loss_of, branches, arms=ARMS, seeds=5).content()
+    (summary,) = content.budget_summaries
+    assert summary.dependent
+    assert "trunk" in summary.sentence
+
+
+def test_two_budgets_or_two_seeds_are_refused_in_words(fill: Callable) -> None:
+    content, _ = fill(
+        loss_of, {"milestones_tokens = [5_000]": "budgets_tokens = [5_000]"}, arms=ARMS, seeds=5
+    ).content()
+    (summary,) = content.budget_summaries
+    assert summary.compute_multiplier is None
+    assert "3" in summary.sentence
+    (cost,) = content.costs
+    assert cost.iso_step == pytest.approx(np.mean(GAINS), abs=1e-9)
+    assert cost.iso_time is None
+    assert "3 budgets" in cost.sentence
+
+
+def timed(filled: object, ratio: float) -> dict[str, object]:
+    """A measurement in which the treatment takes `ratio` of the baseline's time, with one slow round."""
+    from paribus.costing import identity
+
+    study = filled.study  # pyright: ignore[reportAttributeAccessIssue]
+    arms = {arm: resolved for (_, arm), resolved in study.arms.items()}
+    base = [0.1 + 0.001 * (i % 3) for i in range(20)]
+    base[7] *= 3
+    return {
+        "identity": identity(study.experiment, arms),
+        "host": "one host",
+        "again": {"arm": "standard", "column": "standard (same arm)"},
+        "seconds": {
+            "standard": base,
+            "xsa": [ratio * value * (1 + 0.002 * (-1) ** i) for i, value in enumerate(base)],
+            "standard (same arm)": [value * (1 + 0.001 * (-1) ** i) for i, value in enumerate(base)],
+        },
+        "bytes_for_backward": {"standard": 100, "xsa": 110},
+        "batch_tokens": {"standard": 512, "xsa": 512},
+    }
+
+
+def test_a_win_by_the_step_that_loses_by_the_second_is_reported_as_both(fill: Callable) -> None:
+    filled = fill(loss_of, BUDGETS, arms=ARMS, seeds=5)
+    filled.study.folder.write_cost("tiny", timed(filled, ratio=2.0))
+    (cost,) = filled.content()[0].costs
+    assert cost.step_time_ratio == pytest.approx(2.0, rel=0.01)
+    assert cost.same_arm_ratio == pytest.approx(1.0, abs=0.01)
+    assert cost.iso_step_interval is not None
+    assert cost.iso_step_interval[1] < 0
+    assert cost.iso_time_interval is not None
+    assert cost.iso_time_interval[0] > 0
+    assert cost.break_even_ratio == pytest.approx((0.4 / 0.35) ** 2, rel=0.1)
+    assert cost.peak_memory_ratio == pytest.approx(1.1)
+    assert "steps" in cost.sentence
+    assert "time" in cost.sentence
+
+
+def test_a_measurement_of_other_code_is_not_used(fill: Callable) -> None:
+    filled = fill(loss_of, BUDGETS, arms=ARMS, seeds=5)
+    measured = json.loads(json.dumps(timed(filled, ratio=2.0)))
+    measured["identity"]["code"]["xsa"] = "0" * 16
+    filled.study.folder.write_cost("tiny", measured)
+    (cost,) = filled.content()[0].costs
+    assert (cost.step_time_ratio, cost.iso_time, cost.peak_memory_ratio) == (None, None, None)
+    assert "`paribus cost` measures it anew" in cost.sentence
+
+
+PAPER = '[paper]\nsource = "a paper"\ncaveats = ["one run"]\n[paper.small]\nnll = { baseline = 3.0, gated = 2.95 }\n'
+
+
+@pytest.mark.parametrize(("same", "word"), [("false", "related evidence"), ("true", "replicated")])
+def test_a_published_figure_stands_beside_its_contrast(fill: Callable, tmp_path, same: str, word: str) -> None:
+    (tmp_path / "papers.toml").write_text(PAPER, encoding="utf-8")
+    figure = (
+        '[contrasts.xsa.published]\nfile = "papers.toml"\nentry = "paper.small"\ntreatment = "nll.gated"\n'
+        f'baseline = "nll.baseline"\nsame_recipe = {same}\nstandard_error = 0.004\n[seeds]'
+    )
+    content, _ = fill(loss_of, {"[seeds]": figure}, arms=ARMS, seeds=5).content()
+    (row,) = content.published
+    assert row.published == pytest.approx(-0.05)
+    assert row.word == word
+    assert row.caveats == ("one run",)
+    assert row.source == "a paper"
