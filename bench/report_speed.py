@@ -64,7 +64,9 @@ def fill(study: Study, documents: int) -> None:
     for cell in track(study.cells, "cells", transient=True):
         folder, length = study.cell_folder(cell), cell.length
         shift = draw.normal(-0.01 * int(cell.arm.removeprefix("rival") or 0 if cell.arm != "plain" else 0), 0.003)
-        folder.write_record({"initial_digests": {}, "environment": {}, "code_version": "", "resolved": {}})
+        where = {"scale": cell.scale, "arm": cell.arm, "seed": cell.seed, "variant": cell.variant}
+        record = {"initial_digests": {"embedding": "0"}, "environment": {}, "code_version": "", "resolved": {}}
+        folder.write_record({**where, "digest": cell.digest, **record})
         for step, budget in length.milestones().items():
             nats = tokens * (of_document + shift + draw.normal(0, 0.02, documents) + 20 / step)
             for split in ("test", "validation"):
@@ -86,9 +88,8 @@ def fill(study: Study, documents: int) -> None:
             for step in range(1, STEPS + 1)
         ]
         (folder.path / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
-        folder.finish(
-            {"steps": STEPS, "tokens_seen": STEPS * BATCH_TOKENS, "train_seconds": 100.0, "batch_digest": "0"}
-        )
+        summary = {"steps": STEPS, "tokens_seen": STEPS * BATCH_TOKENS, "train_seconds": 100.0}
+        folder.finish({**summary, "batch_digest": "0", "final_tensors_digest": "0"})
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The command line: parses, calls, prints. Commands import what they need, so that help and status load no torch."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -84,8 +85,9 @@ def power(
     from dataclasses import replace
 
     from paribus.experiment import loading
-    from paribus.powering import describe, describe_json
-    from paribus.reading import read_study, verdicts_of
+    from paribus.powering.page import describe, describe_json
+    from paribus.reading.evidence import verdicts_of
+    from paribus.reading.study import read_study
     from paribus.reporting.noise import known_noise
     from paribus.runs.folder import StudyFolder
     from paribus.stats.noise import Noise
@@ -200,7 +202,7 @@ def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
     from paribus.experiment.gates import require_all
     from paribus.experiment.plan import resolve_arms
     from paribus.launch.local import available_gpus, number_of_workers, run_workers
-    from paribus.publishing import publish
+    from paribus.publishing import Asked, publish
     from paribus.study import open_study, write_plan
     from paribus.terminal import live_study, steps_of_preparation
     from paribus.tuning.reading import read_tuning
@@ -240,7 +242,8 @@ def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
         write_plan(study, None)
         console.print(f"nothing to train: all {len(study.cells)} cells are finished", highlight=False)
     measure_missing_costs(experiment, study.arms, study.folder, console)
-    diverged = publish(file, declared, runs, "run", console).count("diverged")
+    asked = Asked(file, declared, runs, _arguments(file, declared, runs))
+    diverged = publish(asked, "run", console).count("diverged")
     if diverged:
         raise DivergenceError(
             f"{diverged} of {len(study.cells)} cells diverged",
@@ -283,7 +286,7 @@ def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson
 def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Print which cells are complete, running, missing or stale. Shows no outcome, so it is not a look."""
     from paribus.experiment import loading
-    from paribus.reading import read_study
+    from paribus.reading.study import read_study
     from paribus.terminal import table
     from paribus.tuning.reading import read_tuning
 
@@ -335,13 +338,16 @@ def report(
 ) -> None:
     """Write the page, Markdown, LaTeX, CSV and figures, and print the verdicts. Recorded as a look."""
     from paribus.experiment import loading
-    from paribus.publishing import publish, watch
+    from paribus.publishing import Asked, publish, watch
 
+    if watching and as_json:
+        raise typer.BadParameter("--watch rewrites the page again and again: there is no one JSON", param_hint="--json")
     experiment = loading.load(file, scale)
+    asked = Asked(file, experiment, runs, _arguments(file, experiment, runs))
     if watching:
-        watch(file, experiment, runs, every, _console())
+        watch(asked, every, _console())
     else:
-        publish(file, experiment, runs, "report", _console(), as_json=as_json)
+        publish(asked, "report", _console(), as_json=as_json)
 
 
 @app.command()
@@ -385,6 +391,12 @@ def adopt(
     console = _console()
     describe(found, console)
     console.print(f"report: {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _arguments(file: Path, experiment: Any, runs: Path) -> str:
+    """What follows a command's name to mean this study here; options only where they are needed."""
+    folder = [] if runs == RUNS else ["--runs", str(runs)]
+    return shlex.join([str(file), *experiment.option.split(), *folder])
 
 
 def _print_json(value: Any) -> None:

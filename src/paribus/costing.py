@@ -102,9 +102,10 @@ def measure(
                 seconds[name].append(took)
         if progress is not None:
             progress(turn + 1, WARM_UP_ROUNDS + rounds)
+    of = identity(experiment, arms)
     return {
-        "identity": identity(experiment, arms),
-        "host": identity(experiment, arms)["host"],
+        "identity": of,
+        "host": of["host"],
         "again": {"arm": twice, "column": twice + SAME_ARM},
         "seconds": seconds,
         "bytes_for_backward": memory,
@@ -138,17 +139,32 @@ def random_batch(arm: ArmAtScale) -> Batch:
 
 
 def bytes_for_backward(step: Step) -> int:
-    """Bytes of the distinct tensors that one update keeps for its backward pass, parameters included."""
-    kept: dict[int, int] = {}
+    """Bytes of the distinct tensors that an update keeps for its backward pass at one time, parameters included.
 
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+    Of an update in several micro-batches that is the largest of them: each gives its memory back to the next.
+    """
+    holders: dict[int, int] = {}
+    now = most = 0
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    class Kept:
+        """A tensor for as long as the graph holds it; where it is freed, its address is free for another one."""
+
+        def __init__(self, tensor: Tensor) -> None:
+            nonlocal now, most
+            self.tensor, storage = tensor, tensor.untyped_storage()
+            self.address, self.bytes = storage.data_ptr(), storage.nbytes()
+            now += 0 if holders.get(self.address) else self.bytes
+            holders[self.address] = holders.get(self.address, 0) + 1
+            most = max(most, now)
+
+        def __del__(self) -> None:
+            nonlocal now
+            holders[self.address] -= 1
+            now -= 0 if holders[self.address] else self.bytes
+
+    with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
         step()
-    return sum(kept.values())
+    return most
 
 
 def show(cost: Mapping[str, Any], scale: str, console: Console) -> None:

@@ -11,8 +11,10 @@ from paribus.data.parquet_folder import parquet_files
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, device_of, resolve_arms
 from paribus.experiment.spec import REPEAT, TWIN, Experiment, Key
-from paribus.powering import describe_design, limits, plan_of
-from paribus.reading import read_study
+from paribus.powering.limits import limits
+from paribus.powering.page import describe_design
+from paribus.powering.scenarios import plan_of
+from paribus.reading.study import read_study
 from paribus.runs.folder import StudyFolder
 from paribus.stats.noise import Noise, relative_sd
 from paribus.stats.power import count_of, equivalence_margin_sd, minimum_detectable_effect_sd

@@ -15,7 +15,6 @@ baseline = "loss.baseline". A number in a list is named by its place, from 0: "l
 
 import math
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -23,6 +22,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from paribus.errors import ExperimentFileError, nearest
+from paribus.refusal import read_toml
 
 _DOTTED = r"[^.]+(\.[^.]+)*"
 Key = Annotated[str, Field(pattern=rf"^{_DOTTED}$", max_length=200)]
@@ -123,18 +123,11 @@ def read(figure: PublishedFigure, folder: Path) -> Published:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        raise ExperimentFileError(
-            f"{path}: no such file",
-            expected="a file of published figures (TOML)",
-            remedy="file is relative to the experiment file; see experiments/published/papers.toml for an example",
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ExperimentFileError(
-            f"{path}: not a readable TOML file", expected="published figures", received=str(error)
-        ) from None
+    return read_toml(
+        path,
+        "a file of published figures (TOML)",
+        "file is relative to the experiment file; see experiments/published/papers.toml for an example",
+    )
 
 
 def _tables(path: Path, content: dict[str, Any], entry: str) -> list[dict[str, Any]]:

@@ -2,29 +2,61 @@
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from paribus.experiment.spec import Experiment
-from paribus.reading import ReadStudy, read_study, record_look, verdicts_of
+from paribus.reading.cell import UNUSED
+from paribus.reading.evidence import record_look, verdicts_of
+from paribus.reading.study import ReadStudy, read_study
 from paribus.report import page
 from paribus.report.content import ReportContent
 from paribus.report.evidence import shown_rows
 from paribus.report.tables import to_text, verdict_table
 from paribus.reporting.assemble import report_content
 from paribus.stats.rule import Word
-from paribus.tuning.reading import read_tuning
+from paribus.tuning.reading import ReadTuning, read_tuning
 
 WATCHED = "report --watch"
-UNFINISHED = ("missing", "started", "running", "stale", "altered")
+UNFINISHED = ("missing", "started", "running", "stale", *UNUSED)
 
 
-def publish(
-    file: Path, experiment: Experiment, runs: Path, command: str, console: Console, *, as_json: bool = False
-) -> ReadStudy:
+@dataclass(frozen=True)
+class Asked:
+    """The study that somebody asks about."""
+
+    file: Path
+    """of the experiment; published figures lie beside it"""
+    experiment: Experiment
+    """as the file declares it, before its tuning"""
+    runs: Path
+    arguments: str
+    """what follows `paribus run` or `paribus status` to mean this study here, options included"""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the study's run folder holds anything but what is just being written aside."""
+        folder = self.runs / self.experiment.study
+        return folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir())
+
+    def read(self) -> tuple[ReadStudy, ReadTuning | None]:
+        """The study at the values that its tuning chose, at the declared ones before that."""
+        tuning = self.tuning
+        chosen = None if tuning is None else tuning.tuned
+        return read_study(self.experiment if chosen is None else chosen, self.runs), tuning
+
+    @property
+    def tuning(self) -> ReadTuning | None:
+        """How far it is; None where the file asks for none."""
+        return None if self.experiment.tuning is None else read_tuning(self.experiment, self.runs)
+
+
+def publish(asked: Asked, command: str, console: Console, *, as_json: bool = False) -> ReadStudy:
     """Write the report and print the verdicts, or the report's JSON and nothing else. Recorded as a look."""
-    study, content = _read(file, experiment, runs, command)
+    study, tuning = asked.read()
+    content = _content(asked, study, tuning, command)
     path = page.write(content, study.folder.path)
     if as_json:
         sys.stdout.write(path.with_name(page.DATA).read_text(encoding="utf-8"))
@@ -43,37 +75,49 @@ def publish(
         console.print(f"note, {of}: {note}", highlight=False, markup=False)
     left = unfinished(study)
     if left:
-        named = _named(file, experiment)
-        console.print(f"{left} cells are not complete; see `paribus status {named}`", highlight=False)
-    console.print(f"report: {path}", highlight=False, soft_wrap=True, markup=False)
+        _say(console, f"{left} cells are not complete; see `paribus status {asked.arguments}`")
+    _say(console, f"report: {path}")
     return study
 
 
-def watch(file: Path, experiment: Experiment, runs: Path, every_seconds: int, console: Console) -> None:
+def watch(asked: Asked, every_seconds: int, console: Console) -> None:
     """Rewrite the page whenever the study has moved on, until nothing is left to train or Ctrl-C.
 
-    A page that shows no word yet is no look; one that shows words is recorded once for each state of evidence.
+    Before the study has a run folder it waits for one. A page that shows no word yet is no look; one that shows words
+    is recorded once for each state of evidence.
     """
-    seen: tuple[object, ...] = ()
-    console.print(f"watching {experiment.study}; the page loads itself again every {every_seconds} s. Ctrl-C ends it.")
+    seen: object = None
+    _say(
+        console,
+        f"watching {asked.experiment.study}; the page loads itself again every {every_seconds} s. Ctrl-C ends it.",
+    )
     try:
         while True:
-            study = read_study(experiment, runs)
-            state = tuple((key, cell.state) for key, cell in study.cells.items())
-            done = unfinished(study) == 0
-            if state != seen or done:
-                study, content = _read(file, experiment, runs, WATCHED)
-                path = page.write(content, study.folder.path, refresh_seconds=None if done else every_seconds)
-                finished = len(study.cells) - unfinished(study)
-                console.print(f"{finished} of {len(study.cells)} cells; {path}", highlight=False, markup=False)
-                seen = state
-            if done:
-                return
+            if asked.begun:
+                study, tuning = asked.read()
+                done = unfinished(study) == 0 and (tuning is None or tuning.finished)
+                told = "" if tuning is None or tuning.finished else f"{tuning.sentence}; "
+                state = (told, tuple((key, cell.state) for key, cell in study.cells.items()))
+                if state != seen or done:
+                    content = _content(asked, study, tuning, WATCHED)
+                    path = page.write(content, study.folder.path, refresh_seconds=None if done else every_seconds)
+                    finished = len(study.cells) - unfinished(study)
+                    _say(console, f"{told}{finished} of {len(study.cells)} cells; {path}")
+                if done:
+                    return
+            else:
+                state = _waits_for(asked)
+                if state != seen:
+                    _say(console, state)
+            seen = state
             time.sleep(every_seconds)
     except KeyboardInterrupt:
-        study, content = _read(file, experiment, runs, WATCHED)
-        page.write(content, study.folder.path)  # a page that nobody rewrites must not load itself again
-        console.print("stopped watching; the page is as it stands")
+        if not asked.begun:
+            _say(console, "stopped watching; there is no page yet")
+            return
+        study, tuning = asked.read()
+        page.write(_content(asked, study, tuning, WATCHED), study.folder.path)  # must not load itself again unwatched
+        _say(console, "stopped watching; the page is as it stands")
 
 
 def unfinished(study: ReadStudy) -> int:
@@ -81,15 +125,20 @@ def unfinished(study: ReadStudy) -> int:
     return sum(study.count(state) for state in UNFINISHED)
 
 
-def _read(file: Path, experiment: Experiment, runs: Path, command: str) -> tuple[ReadStudy, ReportContent]:
-    tuning = read_tuning(experiment, runs) if experiment.tuning is not None else None
-    study = read_study(experiment if tuning is None or tuning.tuned is None else tuning.tuned, runs)
+def _waits_for(asked: Asked) -> str:
+    tuning = asked.tuning
+    told = "" if tuning is None else f"{tuning.sentence}; "
+    folder = asked.runs / asked.experiment.study
+    return f"{told}no page yet: {folder} is not there; `paribus run {asked.arguments}` starts the study"
+
+
+def _content(asked: Asked, study: ReadStudy, tuning: ReadTuning | None, command: str) -> ReportContent:
     verdicts = verdicts_of(study)
     if command != WATCHED or any(verdict.word is not Word.WAITING for verdict in verdicts):
         record_look(study, verdicts, command)
-    repeat = f"paribus run {_named(file, experiment)}"
-    return study, report_content(study, verdicts, repeat, file.parent, tuning)
+    return report_content(study, verdicts, f"paribus run {asked.arguments}", asked.file.parent, tuning)
 
 
-def _named(file: Path, experiment: Experiment) -> str:
-    return f"{file} {experiment.option}".rstrip()
+def _say(console: Console, line: str) -> None:
+    # Names and paths come from files: what looks like markup in them is text.
+    console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,11 +1,32 @@
-"""From pydantic's findings to one error: where it is, what was expected, what came, what to do."""
+"""What a person wrote: a TOML file read, and pydantic's findings as one error (where, expected, came, what to do)."""
 
+import tomllib
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from paribus.errors import ExperimentFileError, nearest
+
+
+def read_toml(path: Path, expected: str, remedy: str) -> dict[str, Any]:
+    """The tables of the TOML file at `path`. ExperimentFileError, where there is none with what was `expected` there
+    and the `remedy`, and where it cannot be read."""
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        raise ExperimentFileError(f"{path}: no such file", expected=expected, remedy=remedy) from None
+    except IsADirectoryError:
+        raise ExperimentFileError(
+            f"{path}: a folder", expected=expected, remedy="name the file, such as study.toml"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ExperimentFileError(
+            f"{path}: not a readable TOML file",
+            received=str(error),
+            remedy="an unclosed quote or bracket on or above that line is the usual cause",
+        ) from None
 
 
 def refusal(error: ValidationError, where: str, kind: type[BaseModel]) -> ExperimentFileError:

@@ -20,7 +20,7 @@ from paribus import mechanisms
 from paribus.errors import DivergenceError, StudyFolderError
 from paribus.experiment.donors import adopt
 from paribus.experiment.plan import ArmAtScale, Cell, device_of
-from paribus.experiment.spec import STUDY, TWIN
+from paribus.experiment.spec import REPEAT, STUDY, TWIN
 from paribus.experiment.twins import perturb
 from paribus.measuring import measure
 from paribus.model.build import build_model
@@ -103,7 +103,7 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     order = order_of(study, arm, cell.scale, cell.seed)
     execution = study.experiment.execution
     rows = execution.micro_batch_rows or order.rows_per_batch
-    own = cell.variant == STUDY  # mechanisms are looked at in the cells that contrasts are made of
+    own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins and smaller budgets
     looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
     measured: list[dict[str, Any]] = []
     try:

@@ -159,3 +159,12 @@ def test_a_folder_that_is_not_a_studys_is_refused_and_left_alone(cli: Cli, tmp_p
 def test_the_runs_folder_can_be_named(cli: Cli, tmp_path: Path):
     StudyFolder(tmp_path / "elsewhere" / "demo").claim_for("demo")
     assert cli("status", DEMO, "--runs", "elsewhere", "--json")[0] == 0
+
+
+def test_watching_refuses_to_print_json(cli: Cli, started: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("paribus.publishing.watch", lambda *_: None)  # which does not end by itself
+    code, out, err = cli("report", DEMO, "--watch", "--json")
+    assert (code, out) == (2, "")
+    assert "--json" in err
+    assert "--watch" in err
+    assert [path.name for path in started.iterdir()] == ["study.json"], "and writes nothing"

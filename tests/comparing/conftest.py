@@ -11,6 +11,7 @@ import pytest
 from paribus.experiment import loading, spec
 from paribus.report.content import CellRow, PairRow, ReportContent
 from paribus.report.page import to_json
+from paribus.runs.folder import StudyFolder
 from paribus.stats.paired import paired_differences
 from paribus.stats.verdict import Comparison, Rule, decide
 
@@ -142,7 +143,7 @@ class Runs:
         ]
         plan = {"arms": arms, "corpus": made.corpus, "environment": {"torch": "2.13.0"}}
         (place / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-        (place / "looks.jsonl").write_text('{"time": "2026-03-01T09:12:00+00:00"}\n', encoding="utf-8")
+        StudyFolder(place).append_look("report", {made.contrast: len(made.gains)}, {}, "4f1c09ab77cd21e0")
         return place
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -72,6 +73,30 @@ def test_a_report_that_cannot_be_read_is_one_error(runs, content: str) -> None:
     (broken / "report.json").write_text(content)
     with pytest.raises(StudyFolderError, match=r"report\.json"):
         compare([runs.make(name="a"), broken], runs.folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("report.json", "make the report again with `paribus report"), ("plan.json", "`paribus run`")]
+)
+@pytest.mark.parametrize("content", ["{", "[]", "\x00"])
+def test_the_remedy_for_a_broken_file_is_about_that_file_and_costs_no_cell(
+    runs, name: str, content: str, remedy: str
+) -> None:
+    broken = runs.make(name="b")
+    (broken / name).write_text(content)
+    with pytest.raises(StudyFolderError, match=re.escape(name)) as caught:
+        compare([runs.make(name="a"), broken], runs.folder)
+    assert remedy in caught.value.remedy
+    assert "delete the folder" not in caught.value.remedy
+
+
+def test_a_ledger_with_a_bad_line_is_no_reason_not_to_compare(runs) -> None:
+    broken = runs.make(name="b")
+    ledger = broken / "looks.jsonl"
+    ledger.write_text(ledger.read_text() + "somebody was here\n")
+    found = compare([runs.make(name="a"), broken], runs.folder)
+    assert len(found.groups) == 1
+    assert found.studies[1].last_look == json.loads(ledger.read_text().splitlines()[0])["time"]
 
 
 def test_fields_that_differ_are_named_once_where_every_arm_has_them(runs) -> None:

@@ -11,7 +11,7 @@ from paribus import mechanisms
 from paribus.cli import main
 from paribus.errors import ExperimentFileError
 from paribus.experiment import loading, spec
-from paribus.experiment.plan import resolve_arms
+from paribus.experiment.plan import resolve_arms, resolved_fields
 from paribus.mechanisms.contract import Seam
 from paribus.model.config import ModelConfig
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
@@ -287,3 +287,46 @@ def test_a_refusal_says_what_was_expected_and_what_to_do(
 def test_a_folder_in_place_of_the_file_is_said_to_be_one(tmp_path: Path):
     with pytest.raises(ExperimentFileError, match=r"(?s): a folder.*expected: an experiment file"):
         loading.load(tmp_path)
+
+
+FULL_RUN = ("base", "seeds", "noise", "execution", "margins")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("layers = 12", "layers = 12\nbudgets_tokens = [100_000, 200_000]"),
+        ("layers = 12", 'layers = 12\nbudgets_tokens = [100_000, 200_000]\nbudget_cells = "branches"'),
+        ("layers = 12", "layers = 12\nseeds = { count = 7 }"),
+        ("layers = 12", "layers = 12\nnoise = { twins = 2 }"),
+        ("layers = 12", "layers = 12\nmargins = { smallest_effect = 0.02, design_effect = 0.05 }"),
+    ],
+)
+def test_cells_beside_it_do_not_make_an_arms_full_run_another_one(tmp_path: Path, change: tuple[str, str]):
+    (tmp_path / "demo.toml").write_text(DEMO, encoding="utf-8")
+    before = loading.load(tmp_path / "demo.toml")
+    (tmp_path / "demo.toml").write_text(edited(change), encoding="utf-8")
+    after = loading.load(tmp_path / "demo.toml")
+    assert after != before
+    for arm in before.arms:
+        assert spec.declared(before, "tiny", arm) == spec.declared(after, "tiny", arm)
+    # What the text leaves out must not be in the fields that a cell's digest is made of either.
+    arms = [resolve_arms(experiment)["tiny", "xsa"] for experiment in (before, after)]
+    assert resolved_fields(before, arms[0], "corpus") == resolved_fields(after, arms[1], "corpus")
+
+
+@pytest.mark.parametrize("field", sorted(spec.Scale.model_fields.keys() - spec.BESIDE_THE_FULL_RUN - set(FULL_RUN)))
+def test_a_field_of_the_scale_that_the_full_run_depends_on_is_noticed(tmp_path: Path, field: str):
+    (tmp_path / "demo.toml").write_text(DEMO, encoding="utf-8")
+    before = loading.load(tmp_path / "demo.toml")
+    size = before.scales["tiny"]
+    other = (17,) if field == "milestones_tokens" else getattr(size, field) + 1
+    after = before.model_copy(update={"scales": {"tiny": size.model_copy(update={field: other})}})
+    assert spec.declared(before, "tiny", "xsa") != spec.declared(after, "tiny", "xsa")
+
+
+@pytest.mark.parametrize("name", ["cost", "figures", "tables", "corpus", "report.md", "report.json", "looks.jsonl"])
+def test_a_scale_is_not_named_like_something_else_in_the_run_folder(tmp_path: Path, name: str):
+    error = refusal(tmp_path / "study.toml", edited(("[scales.tiny]", f'[scales."{name}"]')))
+    assert error.what.endswith(f"scales.{name}: this name is taken inside the run folder")
+    assert error.remedy == "rename the scale"

@@ -1,4 +1,4 @@
-"""A study that never ran, as a report sees it: four arms, five seeds, twelve layers, drawn from named generators."""
+"""A study that never ran, as a report sees it: four arms, five seeds, six layers, drawn from named generators."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.report import page
+from paribus.report import canvas, page
 from paribus.report.content import (
     ArmParameters,
     BudgetGap,
@@ -40,7 +40,7 @@ from paribus.stats.verdict import Comparison, Rule, decide
 
 ARMS = ("parent", "rd", "rd-tied", "exclusive")
 GAIN = {"parent": 0.0, "rd": -0.0121, "rd-tied": -0.0006, "exclusive": -0.0049}
-UPDATES, TOKENS_PER_UPDATE, LAYERS = 600, 32_768, 12
+UPDATES, TOKENS_PER_UPDATE, LAYERS = 600, 32_768, 6
 PLANNED = 5
 CONTRASTS = (("separate value route", "rd", "parent"), ("tied control", "rd-tied", "parent"))
 CONTRASTS += (("exclusive attention", "exclusive", "parent"), ("rd against exclusive", "rd", "exclusive"))
@@ -429,6 +429,25 @@ def full_waiting_study(waiting_study: ReportContent) -> ReportContent:
 def written(full_study: ReportContent, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the full study's report. Nobody may change it."""
     return page.write(full_study, tmp_path_factory.mktemp("report")).parent
+
+
+@pytest.fixture(scope="session")
+def waiting_written(full_waiting_study: ReportContent, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the waiting study's report, with every record and reading. Nobody may change it.
+
+    Its PDFs, which are the drawings of its SVGs, are left out: embedding letters is half of the cost of a report.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canvas.Picture, "pdf", b"")
+        return page.write(full_waiting_study, tmp_path_factory.mktemp("waiting")).parent
+
+
+@pytest.fixture(scope="session")
+def bare_study(study: ReportContent) -> ReportContent:
+    """One verdict and its pairs, and nothing that takes long to draw."""
+    few = {"curves": (), "measurements": (), "diagnostics": (), "interventions": (), "route_changes": ()}
+    pairs = tuple(pair for pair in study.pairs if pair.contrast == study.verdicts[0].name)
+    return replace(study, verdicts=study.verdicts[:1], pairs=pairs, **few)
 
 
 @pytest.fixture(scope="session")

@@ -63,11 +63,11 @@ def test_a_browser_shows_the_page_in_the_readers_scheme_and_complains_of_nothing
     assert paper > 0.9 if scheme == "light" else paper < 0.2
 
 
-def test_whatever_the_page_would_fetch_is_refused(few_records: ReportContent, tmp_path: Path) -> None:
+def test_whatever_the_page_would_fetch_is_refused(bare_study: ReportContent, tmp_path: Path) -> None:
     """The page forbids itself every request, so a request would be an error in the console: shown on one that tries."""
     opened = tmp_path / "tries.html"
     tries = '<img src="https://example.invalid/x.png"><script src="https://example.invalid/x.js"></script><main'
-    opened.write_text(page.render(few_records, refresh_seconds=600).replace("<main", tries, 1), encoding="utf-8")
+    opened.write_text(page.render(bare_study, refresh_seconds=600).replace("<main", tries, 1), encoding="utf-8")
     refused = [line for line in browse(opened, tmp_path, "--dump-dom")[1] if "Content Security Policy" in line]
     assert [any(name in line for line in refused) for name in ("x.png", "x.js")] == [True, True]
 
@@ -97,14 +97,14 @@ def test_what_the_browser_makes_of_the_page_speaks(written: Path, tmp_path: Path
     assert dom.index('class="skip"') < dom.index("<header")
 
 
-def test_on_paper_what_is_folded_is_open(few_records: ReportContent, tmp_path: Path) -> None:
+def test_on_paper_what_is_folded_is_open(bare_study: ReportContent, tmp_path: Path) -> None:
     """A page whose one folded table is long prints on more sheets than the same page without it."""
     sheets = []
     for name, count in (("folded", 400), ("none", 0)):
-        gates = tuple(entry for entry in few_records.held_equal if entry.gate) * count
-        shared = tuple(entry for entry in few_records.held_equal if not entry.gate)
+        gates = tuple(entry for entry in bare_study.held_equal if entry.gate) * count
+        shared = tuple(entry for entry in bare_study.held_equal if not entry.gate)
         opened = tmp_path / f"{name}.html"
-        opened.write_text(page.render(replace(few_records, held_equal=(*shared, *gates))), encoding="utf-8")
+        opened.write_text(page.render(replace(bare_study, held_equal=(*shared, *gates))), encoding="utf-8")
         browse(opened, tmp_path, f"--print-to-pdf={tmp_path / name}.pdf", "--no-pdf-header-footer")
         sheets.append(len(re.findall(rb"/Type\s*/Page\b", (tmp_path / f"{name}.pdf").read_bytes())))
     assert sheets[0] >= sheets[1] + 5  # 400 rows, fewer than 60 on a sheet

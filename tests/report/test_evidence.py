@@ -1,99 +1,10 @@
-"""The door: nothing about an outcome leaves before it is due, whichever record holds it and in whichever file."""
+"""What a reader may see of a verdict, and which records may stand beside it."""
 
-import json
-from dataclasses import asdict, fields, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import pytest
-
-from paribus.report import page
-from paribus.report.content import EstimateRow, ReportContent
-from paribus.report.evidence import due, is_due, may_compare, shown, shown_rows
+from paribus.report.content import ReportContent
+from paribus.report.evidence import is_due, may_compare, may_span, may_tell, reference_arm, shown, shown_rows
 from paribus.stats.verdict import Word
-
-OUTCOME = 0.012345678
-"""what conftest writes into every record that tells an outcome"""
-
-
-def numbers_in(value: Any) -> list[float]:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return []
-    if isinstance(value, int | float):
-        return [float(value)]
-    return [x for part in (value.values() if isinstance(value, dict) else value) for x in numbers_in(part)]
-
-
-def tells(value: Any) -> bool:
-    """Whether a record holds the outcome, by itself or as it was built in: scaled, or added to a round number."""
-    text = json.dumps(value)
-    shifts = (0.0, 0.41, 0.5, 1.2)
-    numbers = numbers_in(json.loads(text))
-    told = any(abs(abs(x) - shift - OUTCOME) < 1e-6 for x in numbers for shift in shifts)
-    return told or any(abs(abs(x) - OUTCOME * by) < 1e-6 for x in numbers for by in (0.7, 100)) or "12345678" in text
-
-
-RECORDS = ("estimates", "noise", "budget_gaps", "gap_forms", "budget_summaries", "costs", "published", "tasks")
-
-
-def test_every_record_about_a_contrast_passes_the_door(full_waiting_study: ReportContent) -> None:
-    about = {
-        field.name
-        for field in fields(ReportContent)
-        if isinstance(records := getattr(full_waiting_study, field.name), tuple) and hasattr(records[0], "contrast")
-    }
-    assert about == {"pairs", *RECORDS} - {"noise"}, "give a new record its place in evidence.due and in this file"
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_record_tells_its_outcome_once_it_is_due_and_not_before(
-    name: str, full_study: ReportContent, full_waiting_study: ReportContent
-) -> None:
-    held, early, late = (
-        [asdict(record) for record in getattr(content, name)]
-        for content in (full_waiting_study, due(full_waiting_study), due(full_study))
-    )
-    assert any(map(tells, held)), "the fixture must hold what is to be kept back"
-    assert any(map(tells, late))
-    assert not any(map(tells, early))
-
-
-def test_what_says_nothing_about_the_outcome_stays(full_waiting_study: ReportContent) -> None:
-    early = due(full_waiting_study)
-    assert [cost.step_time_ratio for cost in early.costs] == [1.062]
-    assert [task.baseline_mean for task in early.tasks] == [0.41, 0.5]
-    assert [row.sd_of_difference for row in early.noise] == [0.021, 0.0021, 0.0]
-    assert [row.published for row in early.published] == [-0.011]
-
-
-def test_tuning_scores_of_two_arms_are_no_comparison_before_it_is_due(
-    full_study: ReportContent, full_waiting_study: ReportContent
-) -> None:
-    best = {
-        arm: min(trial.scores[0] or 0 for trial in due(full_waiting_study).trials if trial.arm == arm)
-        for arm in ("parent", "rd")
-    }
-    assert best["parent"] == pytest.approx(best["rd"], abs=1e-12)  # a subtraction of numbers near 3.5
-    assert due(full_study).trials == full_study.trials
-    assert {row.sentence for row in due(full_waiting_study).tuning} == {""}
-
-
-def test_no_file_of_a_waiting_study_holds_an_outcome(full_waiting_study: ReportContent, tmp_path: Path) -> None:
-    # Readings of single models are thousands of digits in which any may turn up.
-    page.write(replace(full_waiting_study, diagnostics=(), interventions=(), route_changes=()), tmp_path)
-    texts = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".json", ".md", ".csv", ".tex", ".svg")]
-    assert len(texts) > 10
-    for path in texts:
-        text = path.read_text(encoding="utf-8")
-        for digits in ("12345678", "0.0123", "0.4223", "1.212", "replicated", "Fieller"):
-            assert digits not in text, (path.name, digits)
-    assert not {"budgets.svg", "cost.svg", "published.svg", "differences-by-seed.svg"} & {path.name for path in texts}
-
-
-def test_the_door_may_be_passed_twice(full_study: ReportContent, full_waiting_study: ReportContent) -> None:
-    assert due(due(full_study)) == due(full_study)
-    once, twice = due(full_waiting_study), due(due(full_waiting_study))
-    assert replace(once, trials=()) == replace(twice, trials=())
 
 
 def test_a_record_that_no_verdict_answers_for_waits_for_its_scale_and_needs_a_page_of_verdicts(
@@ -112,33 +23,32 @@ def test_a_record_that_no_verdict_answers_for_waits_for_its_scale_and_needs_a_pa
     assert not is_due(mixed, "another contrast", "S")
 
 
-def test_a_study_without_verdicts_shows_no_estimate(study: ReportContent) -> None:
-    row = EstimateRow("c", "S", "new documents", "nats", -OUTCOME, 0.1, 3.0, (-1.0, 1.0), 0.95, "said")
-    (found,) = due(replace(study, verdicts=(), pairs=(), estimates=(row,))).estimates
-    assert (found.mean, found.standard_error, found.degrees_of_freedom, found.interval, found.note) == (
-        None,
-        None,
-        None,
-        None,
-        "",
-    )
-
-
-def test_pairs_beyond_the_look_that_a_verdict_is_at_are_not_shown(full_study: ReportContent) -> None:
-    """Four pairs count at the look; the fifth is there, and nothing is drawn or told that includes it."""
-    verdicts = tuple(replace(v, seeds=4, looks=(4, 8), look=1, uncounted_seeds=(4,)) for v in full_study.verdicts)
-    early = replace(full_study, verdicts=verdicts)
-    rows = shown_rows(early)
-    assert [row.difference_seeds for row in rows] == [(0, 1, 2, 3)] * 4
-    assert not any(row.waiting for row in rows)
-    assert not may_compare(rows, "S")
-    assert not tells([asdict(record) for record in due(early).estimates])
-    assert due(early).budget_gaps == ()
-
-
 def test_a_waiting_verdict_keeps_what_was_declared_and_nothing_else(study: ReportContent) -> None:
     told = replace(study.verdicts[0], word=Word.WAITING, seeds=3, looks=(5, 8), futile=True, look=1, extension=True)
     row = shown(told, study.pairs)
     assert (row.looks, row.extension) == ((5, 8), True)
     assert (row.futile, row.look, row.mean, row.differences) == (False, None, None, ())
     assert "stops are declared at 5 and 8" in row.sentence
+
+
+def test_while_a_contrast_waits_losses_may_be_told_of_one_arm_and_of_none_beyond_a_look(
+    study: ReportContent, waiting_study: ReportContent
+) -> None:
+    done, early = shown_rows(study), shown_rows(waiting_study)
+    arms = ("parent", "rd", "rd-tied", "exclusive")
+    assert [may_tell(done, "S", arm, 0) for arm in arms] == [True] * 4
+    assert [may_tell(early, "S", arm, 0) for arm in arms] == [True, False, False, False]
+    assert [may_tell([done[0], early[1]], "S", arm, 0) for arm in arms] == [True, False, False, False]
+    assert [may_tell(early, "L", arm, 0) for arm in arms] == [True, False, False, False]
+    look = [replace(done[0], uncounted_seeds=(4,)), *done[1:]]
+    assert [may_tell(look, "S", arm, seed) for seed in (3, 4) for arm in arms] == [True] * 4 + [False] * 4
+    assert may_tell([], "S", "rd", 0)
+    assert (reference_arm(early, "S"), reference_arm([], "S")) == ("parent", None)
+    assert reference_arm([early[3], early[0]], "S") == "parent", "the primary's, wherever it stands"
+
+
+def test_no_interval_stands_beside_a_wait_a_pair_beyond_a_look_or_a_stop_for_futility(study: ReportContent) -> None:
+    done = shown_rows(study)
+    assert may_span(done, "S")
+    for changed in ({"word": Word.WAITING}, {"word": Word.FUTILE}, {"uncounted_seeds": (4,)}):
+        assert not may_span([*done[:3], replace(done[3], **changed)], "S")

@@ -45,12 +45,6 @@ def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-@pytest.fixture(scope="session")
-def few_written(few_records: ReportContent, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a report with every kind of file and little to draw. Nobody may change it."""
-    return page.write(few_records, tmp_path_factory.mktemp("few")).parent
-
-
 def test_a_report_is_these_files_and_lists_those_that_lie_below_it(written: Path) -> None:
     below = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("pdf", "svg")]
     below += [f"tables/{name}.csv" for name in CSVS] + [f"tables/{name}.tex" for name in TEXS]
@@ -64,16 +58,16 @@ from pathlib import Path
 spec = importlib.util.spec_from_file_location("conftest", sys.argv[1])
 sys.modules["conftest"] = conftest = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(conftest)
-conftest.page.write(conftest.trimmed(conftest.with_records(conftest.build(conftest.Fake()))), Path(sys.argv[2]))
+conftest.page.write(conftest.with_records(conftest.build(conftest.Fake())), Path(sys.argv[2]))
 """
 
 
-def test_another_process_with_other_hashes_writes_the_same_bytes(few_written: Path, tmp_path: Path) -> None:
+def test_another_process_with_other_hashes_writes_the_same_bytes(written: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", ANOTHER_PROCESS, str(Path(__file__).with_name("conftest.py")), str(tmp_path)]
     subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "12345"}, check=True)
     sums = [
         {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names_below(folder)}
-        for folder in (few_written, tmp_path)
+        for folder in (written, tmp_path)
     ]
     assert len(sums[0]) == len(TOP) + 2 * len(FIGURES) + len(CSVS) + len(TEXS)
     assert sums[0] == sums[1]
@@ -117,6 +111,14 @@ def test_a_csv_holds_every_number_in_full(full_study: ReportContent) -> None:
     assert [float(row["score_nats_per_token"]) for row in read(files["trials.csv"])] == [
         score for trial in full_study.trials for score in trial.scores
     ]
+
+
+def test_a_list_in_a_csv_is_words_between_semicolons_or_numbers_between_spaces(full_study: ReportContent) -> None:
+    verdict = replace(full_study.verdicts[0], looks=(5, 8), uncounted_seeds=(), notes=("a, b", "c"))
+    told = replace(full_study, verdicts=(verdict,))
+    (row,) = read(rows.csv_files(told, shown_rows(told))["verdicts.csv"])
+    assert (row["looks"], row["uncounted_seeds"], row["notes"]) == ("5 8", "", "a, b; c")
+    assert row["arms"] == "; ".join(verdict.arms)
 
 
 def test_a_csv_tells_what_is_not_a_number_from_what_is_not_there(diverged_study: ReportContent) -> None:
@@ -191,14 +193,20 @@ def test_the_report_for_a_pull_request_says_question_answer_doubts_and_how(
         full_study.question,
         "Verdicts",
         "Estimates",
+        "A/A: how much is noise",
+        "Beyond the budget",
         "Cost",
+        "Tuning",
+        "Published figures",
         "What could still be wrong",
         "How to repeat it",
     ]
     assert "**better by at least the smallest effect.**" in text
     assert all(f"- {caveat}\n" in text for caveat in full_study.caveats)
     assert f"```sh\n{full_study.repeat_command}\n```" in text
-    assert len(text) < 8_000
+    assert len(text) < 9_000
+    for said in ("perturbed twin", "unbounded", "| 19.7B | 4 |", "Both neighbours lose.", "A paper, table 2"):
+        assert said in text
 
 
 def test_no_name_can_open_a_tag_a_link_or_a_fence_in_markdown(study: ReportContent) -> None:
@@ -236,18 +244,26 @@ def test_a_listing_that_names_files_elsewhere_removes_none_of_them(tmp_path: Pat
 
 
 def test_a_watched_report_has_no_exports_and_the_last_one_has_them_all(
-    few_records: ReportContent, few_written: Path, tmp_path: Path
+    bare_study: ReportContent, written: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(few_written, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     assert (tmp_path / "figures" / "cost.pdf").exists()
-    page.write(few_records, tmp_path, refresh_seconds=5)
+    page.write(bare_study, tmp_path, refresh_seconds=5)
     assert names_below(tmp_path) == TOP
     assert 'http-equiv="refresh"' in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) -> None:
     data = json.loads(page.to_json(full_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
-    assert data["format"] == 2
+    assert data["format"] == 3
+    for name in ("caveats", "repeat_command", "environment", "corpus", "pairing_proven"):
+        held = getattr(full_study, name)
+        assert data[name] == (list(held) if isinstance(held, tuple) else held)
+    assert [look["words"] for look in data["looks"]] == [dict(look.words) for look in full_study.looks]
+    for name in ("held_equal", "parameters", "cells"):
+        assert [sorted(row) for row in data[name]] == [sorted(vars(row)) for row in getattr(full_study, name)]
+    told = [dict(zip(data["measurements"]["columns"], row, strict=True)) for row in data["measurements"]["rows"]]
+    assert told == [vars(measurement) for measurement in full_study.measurements]
     assert data["costs"][0]["step_time_ratio"] == 1.062
     assert [row["kind"] for row in data["noise"]] == ["other seed", "perturbed twin", "repeat"]
     for name in ("estimates", "budget_gaps", "gap_forms", "budget_summaries", "trials", "tuning", "published", "tasks"):

@@ -145,10 +145,22 @@ def test_smoothing_keeps_a_straight_line_and_never_fills_a_gap() -> None:
 
 def test_no_mean_is_drawn_over_the_survivors_of_a_divergence() -> None:
     rows = [Measurement("S", arm, seed, 100, "test", 3.0, 1.0, False) for arm in ("a", "b") for seed in (0, 1)]
-    whole, torn = (curves.milestones(rows, "a", "x", lost=lost).svg for lost in ([], [("b", 2)]))
+    rows.append(Measurement("S", "a", 2, 100, "test", 3.0, 1.0, False))
+    whole = curves.milestones([row for row in rows if row.seed < 2], "a", "x").svg
+    torn, fewer = (curves.milestones(rows, "a", "x", lost=lost).svg for lost in ([("b", 2)], []))
     assert "b at 100 tokens: 3.0000" in whole
-    assert "b at 100 tokens" not in torn
-    assert "a at 100 tokens: 3.0000" in torn
+    for svg in (torn, fewer):
+        assert "b at 100 tokens" not in svg
+        assert "a at 100 tokens: 3.0000" in svg
+
+
+def test_no_thick_line_is_drawn_of_an_arm_that_lacks_a_seed() -> None:
+    def thick(*cells: tuple[str, int]) -> int:
+        lines = [Curve("S", arm, seed, (1, 2, 3), (3.0, 2.0, 1.0)) for arm, seed in cells]
+        return len(re.findall(r"stroke-width: 2[;\"]", curves.loss_curves(lines, "a", "x", differences=False).svg))
+
+    whole = thick(("a", 0), ("b", 0), ("a", 1), ("b", 1))
+    assert thick(("a", 0), ("b", 0), ("a", 1)) < whole
 
 
 @pytest.mark.parametrize("draw", [figures.loss_figures, figures.milestone_figures])
@@ -162,7 +174,7 @@ def test_differences_of_a_scale_are_drawn_only_once_none_of_its_contrasts_waits(
 
 def test_depth_sources_become_maps_and_pairs_of_roles_become_lines(study: ReportContent) -> None:
     def drawn(name: str) -> list[tuple[str, str]]:
-        values = [value for value in study.diagnostics if value.diagnostic == name]
+        values = [value for value in study.diagnostics if value.diagnostic == name and value.layer < 3]
         return diagnostic_svgs(values, ["parent", "rd", "rd-tied", "exclusive"], "parent", "x")
 
     ((maps, _),), ((lines, _),) = drawn("route"), drawn("js_roles")

@@ -9,11 +9,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from paribus.experiment.spec import Scale
 from paribus.report import budgets, costs, figures, latex, markdown, page, rows, tuning
 from paribus.report.by_seed import by_seed, by_seed_table
 from paribus.report.content import BudgetGap, CostRow, Curve, NoiseRow, ReportContent, TrialRow, TuningSummary
+from paribus.report.door import due
 from paribus.report.estimates import estimates_table, spread_table
-from paribus.report.evidence import due, shown_rows
+from paribus.report.evidence import shown_rows
 from paribus.report.noise import noise_table
 from paribus.report.published import published_picture, published_table
 from paribus.report.sections import assemble
@@ -120,8 +122,8 @@ def test_nothing_is_drawn_or_told_beyond_four_times_the_largest_budget(few_recor
     ]
     summary = replace(few_records.budget_summaries[0], furthest_budget_tokens=1e12)
     content = replace(few_records, gap_forms=tuple(forms), budget_summaries=(summary,))
-    section = next(of for of in assemble(content, shown_rows(content)).sections if of.anchor == "budgets")
-    svg = section.figures[0].svg
+    (figure,) = budgets.gap_figures(content)
+    svg = figure.svg
     assert "19.7B" in texts(svg)
     assert "1000B" not in " ".join(texts(svg))
     assert "0.777" not in svg
@@ -204,7 +206,8 @@ def test_what_a_study_lacks_is_a_line_that_says_how_to_get_it(empty_study: Repor
     made = assemble(empty_study, shown_rows(empty_study))
     told = {absent.title: absent.sentence for absent in made.absent}
     assert [section.anchor for section in made.sections] == ["caveats", "repeat"]
-    assert "`budgets = [...]`" in told["Beyond the budget"]
+    (key,) = re.findall(r"`(\w+) = \[...\]`", told["Beyond the budget"])
+    assert key in Scale.model_fields, "the advice names a key that a file may hold"
     assert "paribus run" in told["Loss curves"]
     assert told["Downstream tasks"] == "No task was evaluated."
 
@@ -219,7 +222,7 @@ def test_two_scales_of_one_spelling_do_not_share_a_file(study: ReportContent) ->
     assert named("S/1") == ["loss"]
 
 
-def odd(study: ReportContent) -> dict[str, ReportContent]:
+def odd(study: ReportContent, bare: ReportContent) -> dict[str, ReportContent]:
     """Contents that a run folder can lead to and nobody planned."""
     verdict = study.verdicts[0]
     alike = replace(verdict, word=type(verdict.word).NO_INFORMATION, sd=0.0, standard_error=None, interval=None)
@@ -228,14 +231,12 @@ def odd(study: ReportContent) -> dict[str, ReportContent]:
     gone = tuple(replace(pair, difference=None) for pair in study.pairs)
     broken = tuple(replace(value, value=math.nan) for value in study.diagnostics[:400])
     empty = (Curve("S", "rd", 0, (), ()), Curve("S", "parent", 0, (5,), (math.nan,)))
-    bare = replace(study, curves=study.curves[:2], measurements=study.measurements[:8])
-    bare = replace(bare, diagnostics=(), interventions=(), route_changes=())
     return {
         "no verdict": replace(bare, verdicts=(), pairs=()),
-        "no primary": replace(bare, verdicts=study.verdicts[1:]),
+        "no primary": replace(bare, verdicts=study.verdicts[1:2]),
         "all identical": replace(bare, verdicts=(alike,), pairs=same),
         "all diverged": replace(bare, verdicts=(lost,), pairs=gone),
-        "broken readings": replace(bare, diagnostics=broken, curves=()),
+        "broken readings": replace(bare, diagnostics=broken),
         "empty curves": replace(bare, curves=empty),
         "one seed": replace(
             bare,
@@ -251,8 +252,8 @@ def odd(study: ReportContent) -> dict[str, ReportContent]:
     }
 
 
-def test_odd_content_gives_a_page_and_every_text(full_study: ReportContent) -> None:
-    for name, content in odd(full_study).items():
+def test_odd_content_gives_a_page_and_every_text(study: ReportContent, bare_study: ReportContent) -> None:
+    for name, content in odd(study, bare_study).items():
         text = page.render(content)
         assert "<h1>" in text, name
         assert json.loads(page.to_json(content))["study"] == content.study, name
@@ -265,6 +266,46 @@ def test_odd_content_gives_a_page_and_every_text(full_study: ReportContent) -> N
 @pytest.mark.parametrize("missing", ["estimates", "noise", "budget_gaps", "gap_forms", "costs", "trials", "tuning"])
 def test_each_kind_of_record_may_be_missing_alone(missing: str, full_study: ReportContent) -> None:
     few = {"curves": (), "diagnostics": (), "interventions": (), "route_changes": (), "measurements": ()}
+    few |= {"verdicts": full_study.verdicts[:1], "pairs": (), "published": ()}
     content = replace(full_study, **few, **{missing: ()})
     made = assemble(content, shown_rows(content))
     assert {section.anchor for section in made.sections} >= {"caveats", "repeat"}
+
+
+def test_a_waiting_study_shows_what_the_machine_measured_and_no_gain(full_waiting_study: ReportContent) -> None:
+    few = {"curves": (), "measurements": (), "diagnostics": (), "interventions": (), "route_changes": (), "trials": ()}
+    waiting = due(replace(full_waiting_study, **few))
+    section = next(of for of in assemble(waiting, shown_rows(waiting)).sections if of.anchor == "cost")
+    assert section.figures == ()
+    gains, machines = (of.table for of in section.tables)
+    assert [held.heading for held in gains.columns] == ["contrast", "step time", "FLOPs"]
+    assert [cell.split("\n")[0] for cell in gains.rows[0][1:]] == ["1.06", "1.01"]
+    assert column(machines, "memory kept for backward times the baseline's") == ["1.04"]
+    assert "gain" not in (gains.caption + gains.note).lower()
+
+
+def test_a_pair_that_nobody_proved_is_not_called_one_that_shared_weights(bare_study: ReportContent) -> None:
+    made = {
+        proven: assemble(content := replace(bare_study, pairing_proven=proven), shown_rows(content))
+        for proven in (True, False)
+    }
+    for proven, found in made.items():
+        equal = next(of for of in found.sections if of.anchor == "equal")
+        assert ("the two arms shared initial weights" in found.first.caption) == proven
+        assert ("is not proven" in found.first.caption) != proven
+        assert ("proven" in equal.title) == proven
+        assert [table.table.caption for table in equal.tables] == ["Held equal" if proven else "Recorded equal"]
+        assert bool(equal.sentences) != proven
+    adopted = str(made[False])
+    assert "The paired error is what sharing" not in adopted
+    assert "The paired error is what sharing" in str(made[True])
+    assert "No cell has trained yet" not in adopted, "the cells are there; nobody recorded their curves"
+
+
+def test_a_diverged_contrast_with_budgets_says_why_it_has_no_estimate(
+    full_study: ReportContent, bare_study: ReportContent
+) -> None:
+    summary = replace(full_study.budget_summaries[0], compute_multiplier=None, interval=None, sentence="Not estimated.")
+    bare = replace(bare_study, budget_summaries=(summary,))
+    section = next(of for of in assemble(bare, shown_rows(bare)).sections if of.anchor == "budgets")
+    assert [of.table.rows[0][-1] for of in section.tables] == ["Not estimated."]

@@ -9,7 +9,8 @@ import pytest
 
 from paribus.experiment import loading
 from paribus.experiment.spec import STUDY, Key, variant_budget
-from paribus.reading import ReadStudy, read_study, verdicts_of
+from paribus.reading.evidence import verdicts_of
+from paribus.reading.study import ReadStudy, read_study
 from paribus.report.content import ReportContent
 from paribus.reporting.assemble import report_content
 from paribus.seeds import generator
@@ -76,9 +77,15 @@ def _write(study: Study, key: Key, nats_per_token: float) -> None:
     of_arm = generator("tests", "arm", key[1]).normal(0.0, 0.1, DOCUMENTS)  # what an arm is better and worse at
     nats = tokens * (of_document + of_arm + own)
     nats += tokens * (nats_per_token - nats.sum() / tokens.sum())  # exactly the mean that was asked for
-    folder.write_record(
-        {"initial_digests": {"embedding": "0"}, "environment": {}, "code_version": "x", "resolved": {}, "donors": {}}
-    )
+    where = dict(zip(("scale", "arm", "seed", "variant"), key, strict=True))
+    record = {
+        "initial_digests": {"embedding": "0"},
+        "environment": {},
+        "code_version": "x",
+        "resolved": {},
+        "donors": {},
+    }
+    folder.write_record({**where, "digest": cell.digest, **record})
     budget = variant_budget(key[3]) or study.experiment.scales[key[0]].budget_tokens
     columns = {
         "document": [f"{number:04d}" for number in range(DOCUMENTS)],

@@ -77,16 +77,18 @@ def test_before_the_planned_seeds_nothing_beside_the_verdict_is_there(fill: Call
     assert content.estimates == ()
     assert content.budget_gaps == ()
     assert content.gap_forms == ()
-    assert content.costs == ()
+    (cost,) = content.costs
+    assert (cost.iso_step, cost.iso_flop, cost.iso_time, cost.break_even_ratio) == (None, None, None, None)
+    assert cost.flop_ratio > 1, "what is known of the machine and the arms is no outcome"
     assert {row.contrast_sd for row in content.noise} == {None}
 
 
 def test_budgets_give_the_gap_and_a_compute_multiplier_near_the_truth(fill: Callable) -> None:
     content, _ = fill(loss_of, BUDGETS, arms=ARMS, seeds=5).content()
-    assert [gap.budget_tokens for gap in content.budget_gaps] == [2_500, 5_000, 10_000]
+    assert [gap.budget_tokens for gap in content.budget_gaps] == [2_560, 5_120, 10_240], "whole updates"
     assert all(gap.mean == pytest.approx(np.mean(GAINS), abs=1e-9) for gap in content.budget_gaps)
     assert {form.form for form in content.gap_forms} >= {"a + b ln B"}
-    assert all(max(form.budgets_tokens) <= 40_000 * (1 + 1e-9) for form in content.gap_forms)
+    assert all(max(form.budgets_tokens) <= 40_960 * (1 + 1e-9) for form in content.gap_forms)
     (summary,) = content.budget_summaries
     # 40 (m B)^-0.5 = 40 B^-0.5 - 0.05 with 40 B^-0.5 = 0.4: m = (0.4 / 0.35)^2 = 1.306 under the true form.
     assert summary.compute_multiplier == pytest.approx((0.4 / 0.35) ** 2, rel=0.1)
@@ -152,7 +154,7 @@ def test_a_win_by_the_step_that_loses_by_the_second_is_reported_as_both(fill: Ca
     assert cost.iso_time_interval is not None
     assert cost.iso_time_interval[0] > 0
     assert cost.break_even_ratio == pytest.approx((0.4 / 0.35) ** 2, rel=0.1)
-    assert cost.peak_memory_ratio == pytest.approx(1.1)
+    assert cost.backward_memory_ratio == pytest.approx(1.1)
     assert "steps" in cost.sentence
     assert "time" in cost.sentence
 
@@ -163,7 +165,7 @@ def test_a_measurement_of_other_code_is_not_used(fill: Callable) -> None:
     measured["identity"]["code"]["xsa"] = "0" * 16
     filled.study.folder.write_cost("tiny", measured)
     (cost,) = filled.content()[0].costs
-    assert (cost.step_time_ratio, cost.iso_time, cost.peak_memory_ratio) == (None, None, None)
+    assert (cost.step_time_ratio, cost.iso_time, cost.backward_memory_ratio) == (None, None, None)
     assert "`paribus cost` measures it anew" in cost.sentence
 
 
@@ -183,3 +185,93 @@ def test_a_published_figure_stands_beside_its_contrast(fill: Callable, tmp_path,
     assert row.word == word
     assert row.caveats == ("one run",)
     assert row.source == "a paper"
+
+
+def test_after_a_divergence_nothing_is_estimated_from_the_cells_that_are_left(fill: Callable) -> None:
+    filled = fill(loss_of, BUDGETS, arms=ARMS, seeds=5)
+    cell = next(cell for cell in filled.study.cells if cell.key == ("tiny", "xsa", 4, STUDY))
+    folder = filled.study.cell_folder(cell)
+    (folder.path / "DONE").unlink()
+    folder.finish({"reason": "the loss became nan", "step": 3}, diverged=True)
+    content, verdicts = filled.content()
+    assert verdicts[0].word is Word.DIVERGENCE
+    assert [row.mean for row in content.estimates] == [None]
+    assert "diverged" in content.estimates[0].note
+    assert content.budget_gaps == ()
+    assert [summary.compute_multiplier for summary in content.budget_summaries] == [None]
+    (cost,) = content.costs
+    assert (cost.iso_step, cost.iso_time, cost.break_even_ratio) == (None, None, None)
+
+
+def test_intervals_beside_a_stricter_headline_are_as_strict(fill: Callable) -> None:
+    stage = {"count = 5": "count = 5\nextension = { stage_1_seeds = 5, stage_1_alpha = 0.01 }"} | BUDGETS
+    content, verdicts = fill(loss_of, stage, arms=ARMS, seeds=5).content()
+    assert verdicts[0].interval_confidence == pytest.approx(0.99)
+    assert {row.confidence for row in content.estimates} == {verdicts[0].interval_confidence}
+    wide, (gap,) = content.budget_gaps[-1].interval, [verdicts[0].interval]
+    assert wide == pytest.approx(gap, abs=1e-9)
+
+
+def test_documents_of_one_source_are_one_cluster(fill: Callable) -> None:
+    filled = fill(loss_of, arms=ARMS, seeds=5)
+    for cell in filled.study.cells:
+        folder = filled.study.cell_folder(cell)
+        for name in folder.row_files("likelihood"):
+            rows = folder.rows(name).to_pydict()
+            rows["source"] = [f"host {number // 6}" for number in range(len(rows["source"]))]
+            folder.write_rows(name, rows)
+        summary = {key: value for key, value in folder.summary().items() if key != "row_digests"}
+        folder.finish(summary)
+    content, _ = filled.content()
+    assert content.estimates[0].note.startswith("60 documents of 10 sources")
+
+
+def items(accuracy: float, seed: int, arm: str) -> dict[str, list]:
+    from paribus.seeds import generator
+
+    draw = generator("tests", "items", arm, seed)
+    number = 400
+    return {
+        "item": [f"{i}" for i in range(number)],
+        "correct": (draw.random(number) < accuracy).tolist(),
+        "chance": [0.25] * number,
+        "gold_nats": (draw.normal(3.0 - accuracy, 0.3, number)).tolist(),
+        "gold_bytes": [4] * number,
+    }
+
+
+def test_tasks_are_paired_by_item_and_never_pooled_over_seeds(fill: Callable) -> None:
+    from paribus.stats.paired import mcnemar_exact_p
+
+    filled = fill(loss_of, arms=ARMS, seeds=3)
+    tables = {}
+    for cell in filled.study.cells:
+        folder = filled.study.cell_folder(cell)
+        tables[cell.arm, cell.seed] = items(0.5 if cell.arm == "standard" else 0.6, cell.seed, cell.arm)
+        folder.write_rows("tasks/toy-00000020", tables[cell.arm, cell.seed])
+        folder.finish({key: value for key, value in folder.summary().items() if key != "row_digests"})
+    content, _ = filled.content()
+    accuracy, gold = content.tasks
+    assert (accuracy.task, accuracy.metric, gold.metric) == ("toy", "accuracy", "bits per byte of the gold answer")
+    assert len(accuracy.mcnemar_p) == 3
+    first = {arm: np.array(tables[arm, 0]["correct"]) for arm in ARMS}
+    only = [int((first[a] & ~first[b]).sum()) for a, b in (("xsa", "standard"), ("standard", "xsa"))]
+    assert accuracy.mcnemar_p[0] == pytest.approx(mcnemar_exact_p(*only))
+    by_seed = [np.mean(tables["xsa", s]["correct"]) - np.mean(tables["standard", s]["correct"]) for s in range(3)]
+    assert accuracy.difference == pytest.approx(np.mean(by_seed))
+    assert accuracy.admitted
+    assert gold.difference is not None
+    assert gold.difference < 0
+
+
+def test_arms_that_answered_other_items_are_not_paired(fill: Callable) -> None:
+    filled = fill(loss_of, arms=ARMS, seeds=3)
+    for cell in filled.study.cells:
+        folder = filled.study.cell_folder(cell)
+        table = items(0.5, cell.seed, cell.arm)
+        table["item"] = [f"{cell.arm}-{name}" for name in table["item"]]
+        folder.write_rows("tasks/toy-00000020", table)
+        folder.finish({key: value for key, value in folder.summary().items() if key != "row_digests"})
+    (row,) = filled.content()[0].tasks
+    assert row.difference is None
+    assert "did not answer the same items" in row.note

@@ -2,13 +2,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from paribus.errors import StorageError, StudyFolderError
 from paribus.runs import records
-from paribus.runs.records import append_line, read_json, read_lines, write_durably, write_json
+from paribus.runs.records import RESTORE, append_line, read_json, read_lines, write_durably, write_json
 
 OLD, NEW = b"old" * 1000, b"new" * 1000
 
@@ -131,7 +132,7 @@ def test_a_complete_line_that_is_not_json_is_an_error_with_a_remedy(tmp_path: Pa
     path.write_bytes(b'{"step": 0}\nnonsense\n{"step": 1}\n')
     with pytest.raises(StudyFolderError, match=r"lines\.jsonl holds a line that is not JSON") as caught:
         read_lines(path)
-    assert caught.value.remedy
+    assert caught.value.remedy == RESTORE
 
 
 @pytest.mark.parametrize("content", [None, "", '{"a": ', "\x00\x00"])
@@ -141,6 +142,23 @@ def test_an_unreadable_json_file_is_an_error_that_names_it(tmp_path: Path, conte
         path.write_text(content, encoding="utf-8")
     with pytest.raises(StudyFolderError, match=r"file\.json is not readable"):
         read_json(path)
+
+
+@pytest.mark.parametrize("read", [read_json, read_lines])
+def test_the_remedy_is_the_callers_who_knows_the_file_and_never_the_loss_of_a_study(
+    tmp_path: Path, read: Callable[..., object]
+):
+    path = tmp_path / "study" / "looks.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b"nonsense\n")
+    with pytest.raises(StudyFolderError) as caught:
+        read(path, remedy="correct the line that was edited")
+    assert caught.value.remedy == "correct the line that was edited"
+    with pytest.raises(StudyFolderError) as caught:
+        read(path)
+    # The folder that holds a study's files holds every cell: "delete it" may only ever be said of a cell's.
+    assert "restore this file from a copy" in caught.value.remedy
+    assert "where it belongs to one cell, deleting that cell's folder" in caught.value.remedy
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

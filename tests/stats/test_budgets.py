@@ -12,7 +12,8 @@ from scipy import optimize, stats
 from paribus.errors import ParibusError
 from paribus.seeds import generator
 from paribus.stats.budgets import gap_over_budget
-from paribus.stats.curves import FLOOR, FORMS, LOG, POWER, Array, Form, fit_curves
+from paribus.stats.curves import fit_curves
+from paribus.stats.forms import FLOOR, FORMS, LOG, POWER, Array, Form
 
 BUDGETS = np.array([1e8, 2e8, 4e8, 8e8])
 LAWS: dict[Form, Callable[..., Array]] = {
@@ -169,8 +170,8 @@ def test_the_limit_is_set_by_the_budgets_that_every_seed_has() -> None:
     gaps[2, 3] = np.nan
     gaps[1, 0] = np.nan
     above, below = gap_over_budget(BUDGETS, np.zeros((4, 4)), gaps, [3.2e9, 4e7]).estimates
-    assert "4x the largest budget (1.6e+09)" in above.refusal
-    assert "a quarter of the smallest (5e+07)" in below.refusal
+    assert "4x the largest budget (1,600,000,000)" in above.refusal
+    assert "a quarter of the smallest (50,000,000)" in below.refusal
 
 
 @pytest.mark.parametrize(("seeds", "budgets", "why"), [(5, 2, "at least 3 budgets"), (2, 4, "at least 3 seeds")])
@@ -195,13 +196,49 @@ def test_a_missing_cell_is_left_out_and_named_and_its_seed_stays_where_three_bud
     treatment[4][3] = math.inf
     found = gap_over_budget(BUDGETS, baseline, treatment, [1e9], seeds=[10, 11, 12, 13, 14])
     assert found.curves.seeds == (10, 11, 12, 13)
-    assert any("seed 11 at 4e+08 tokens" in note for note in found.notes)
+    assert any("seed 11 at 400,000,000 tokens" in note for note in found.notes)
     assert any("seed 14 left out" in note for note in found.notes)
     assert [measured.seeds for measured in found.measured] == [4, 5, 4, 4]
     complete = [0, 2, 3]
     alone = gap_over_budget(BUDGETS, np.array(baseline)[complete], np.array(treatment, float)[complete], [1e9])
     for fit, reference in zip(found.curves.fits, alone.curves.fits, strict=True):
         np.testing.assert_allclose(fit.at(1e9)[complete, 0], reference.at(1e9)[:, 0], rtol=1e-9)
+
+
+FAVOURS = "favours an arm that diverges"
+
+
+def test_a_mean_of_what_is_left_is_warned_of_where_some_seeds_are_dropped_and_others_kept() -> None:
+    gaps = noise("selected", (5, 4), 0.01) - 1
+    gaps[3, 1:3] = np.nan
+    dropped, *rest = fit_curves(BUDGETS, gaps, quantity="gap").notes
+    assert dropped.startswith("seed 3 left out: a finite gap at fewer than 3 budgets")
+    assert FAVOURS in dropped
+    assert not any(FAVOURS in note for note in rest)
+
+
+def test_two_budgets_without_a_missing_cell_leave_no_seed_out() -> None:
+    found = fit_curves(BUDGETS[:2], noise("two budgets", (5, 2), 0.01) - 1, quantity="gap")
+    assert "at least 3 budgets" in found.refusal
+    assert found.notes == ()
+
+
+def test_at_two_budgets_only_the_cell_that_is_missing_is_named() -> None:
+    gaps = noise("two budgets", (5, 2), 0.01) - 1
+    gaps[1, 1] = np.nan
+    (note,) = fit_curves([10_000, 40_000], gaps, quantity="gap").notes
+    assert note.startswith("no finite gap, so left out: seed 1 at 40,000 tokens.")
+    assert FAVOURS in note
+
+
+def test_where_no_seed_is_left_no_mean_is_warned_of() -> None:
+    gaps = noise("none left", (4, 4), 0.01) - 1
+    gaps[:, 1:3] = np.nan
+    (note,) = fit_curves(BUDGETS, gaps, quantity="gap").notes
+    assert note == "seed 0, 1, 2, 3 left out: a finite gap at fewer than 3 budgets"
+    whole_column = noise("none left", (4, 4), 0.01) - 1
+    whole_column[:, 1] = np.nan
+    assert not any(FAVOURS in note for note in fit_curves(BUDGETS, whole_column, quantity="gap").notes)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)

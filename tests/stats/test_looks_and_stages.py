@@ -12,6 +12,7 @@ from paribus.errors import ParibusError
 from paribus.stats.extension import combination_interval, combined_z, final_level, whole_p
 from paribus.stats.looks import nominal_levels, repeated_p
 from paribus.stats.paired import PairedDifferences, equivalence_p, interaction_differences, paired_t, t_interval
+from paribus.stats.power import seeds_to_settle
 from paribus.stats.procedure import at_look
 from paribus.stats.rule import Comparison, Rule, Verdict, Word
 from paribus.stats.verdict import decide
@@ -278,6 +279,49 @@ def test_while_stage_2_is_incomplete_stage_1_is_shown(compare: Compare) -> None:
     assert one(at_look(dataclasses.replace(there, verdict_seen_at=(5, 8)), range(9))).word is Word.WAITING
 
 
+ALLOW = "allow for all of them"
+
+
+def test_only_where_a_test_was_made_numbers_are_said_to_allow_for_all_looks(compare: Compare) -> None:
+    def note(*page: Comparison) -> str:
+        """The note about looks of the page's last contrast."""
+        return next(note for note in decide(list(page))[-1].notes if note.startswith("looks were planned at "))
+
+    eight = around(5.0, steps=EIGHT)
+    for gains in (eight, around(0.0, steps=EIGHT), around(0.3, step=40, steps=EIGHT)):
+        assert f"together at 5 %: p values and intervals {ALLOW}" in note(compare(gains, **LOOKS))
+    changed = dataclasses.replace(compare(eight, **LOOKS), rule_changed_after_words=True)
+    late = compare((*eight, 5.0), **LOOKS, seen=(8,))
+    for comparison, word in ((changed, Word.RULE_CHANGED), (late, Word.EXPLORATORY_EXTENSION)):
+        verdict = one(comparison)
+        assert verdict.word is word
+        assert verdict.interval == t_interval(comparison.differences.differences, 0.95)  # the plain one
+        assert "together at 5 %: nothing was tested, and the interval allows for none of them" in note(comparison)
+    futile = compare((-10.0, 0.5, 10.0), **THREE)
+    diverged = compare(eight[:7], diverged=((9,), ()), **LOOKS)
+    for comparison, word in ((futile, Word.FUTILE), (diverged, Word.DIVERGENCE)):
+        verdict = one(comparison)
+        assert verdict.word is word
+        assert verdict.interval is None
+        assert "allow" not in note(comparison)
+    gated = compare(eight, name="b", primary=False, **LOOKS)
+    closed = note(compare(around(0.3, step=40, steps=EIGHT), **LOOKS), gated)
+    assert closed.endswith("together at 5 %: the interval, which only describes, allows for all of them")
+
+
+def test_an_extension_is_offered_at_no_fewer_pairs_than_its_stage_needs(compare: Compare) -> None:
+    # Nearly settled: one or two more pairs would do, which no second stage can have.
+    near = around(1.45, step=4.6)
+    alone = one(compare(near, **STAGES, planned_seeds=5))
+    assert alone.word is Word.INCONCLUSIVE
+    assert "about 3 more seeds would settle this, in the extension that was declared beforehand" in alone.sentence
+    fewer = seeds_to_settle(
+        5, (alone.mean or 0) / (alone.sd or 1), 1 / (alone.sd or 1), confidence=0.99, equivalence_confidence=0.98
+    )
+    assert fewer is not None
+    assert fewer - 5 < 3
+
+
 def test_a_second_extension_was_not_declared(compare: Compare) -> None:
     verdict = one(compare(around(5.0, steps=(*EIGHT, 0.3, 0.2, 0.1)), **STAGES, planned_seeds=11, seen=(5, 8)))
     assert verdict.word is Word.EXPLORATORY_EXTENSION
@@ -378,10 +422,6 @@ def any_comparison(draw: st.DrawFn) -> Comparison:
 @settings(max_examples=150, deadline=None)
 def test_whatever_is_there_every_contrast_gets_one_word_and_one_sentence(page: list[Comparison]) -> None:
     page[0] = dataclasses.replace(page[0], primary=True)
-    for comparison in page:
-        pairs = comparison.differences.pairs
-        if pairs >= comparison.rule.planned_seeds and any(seen > pairs for seen in comparison.verdict_seen_at):
-            return  # refused by name: pairs were lost after words were seen
     for comparison, verdict in zip(page, decide(page), strict=True):
         assert verdict.sentence.startswith("rd against parent at S on test.nll: ")
         assert verdict.sentence.endswith(".")
@@ -393,6 +433,7 @@ def test_whatever_is_there_every_contrast_gets_one_word_and_one_sentence(page: l
         if verdict.word.settled:
             assert not comparison.differences.diverged
             assert not comparison.rule_changed_after_words
+            assert max(comparison.verdict_seen_at, default=0) <= comparison.differences.pairs
             assert verdict.seeds >= 3
         if comparison.differences.diverged and verdict.word is not Word.WAITING:
             assert verdict.mean is None

@@ -10,8 +10,8 @@ from scipy import stats
 
 from paribus.errors import ParibusError
 from paribus.seeds import generator
-from paribus.stats.curves import Array
 from paribus.stats.fieller import fieller
+from paribus.stats.forms import Array
 from paribus.stats.multiplier import baseline_and_gap, clearly_falls, compute_multiplier
 from paribus.stats.multiplier_interaction import multiplier_interaction
 from paribus.stats.rule import Word
@@ -192,6 +192,15 @@ def test_beyond_four_times_the_largest_budget_only_a_bound_is_given() -> None:
     assert harm.interval == (None, pytest.approx(1 / 32))
 
 
+def test_where_one_form_leads_beyond_the_range_and_another_does_not_there_is_no_estimate() -> None:
+    found = compute_multiplier(BUDGETS, *losses("some form", 5, 0.002, gain=0.275))  # e^(0.275 / 0.2) = 3.95
+    assert {form.form: form.beyond for form in found.by_form} == {FLOOR_NAME: 1, LOG_NAME: 0}
+    assert next(form for form in found.by_form if form.form == LOG_NAME).log_multiplier is not None
+    assert found.log_multiplier is None
+    assert found.multiplier is None
+    assert "a multiple of the budget that some form puts outside 0.0312x to 4x" in found.sentence
+
+
 def test_a_bound_beyond_the_range_is_open_on_its_side_alone() -> None:
     found = compute_multiplier(BUDGETS, *losses("one side", 4, 0.02, gain=0.2))
     assert found.multiplier is not None
@@ -217,43 +226,13 @@ def test_a_loss_below_the_floor_of_a_seed_is_never_reached_by_it() -> None:
     form = compute_multiplier(BUDGETS, baseline, treatment).by_form[0]
     assert form.form == FLOOR_NAME  # the others are refuted
     assert np.isposinf(form.by_seed).all()
-    assert form.beside is None
     assert form.beyond == 1
-
-
-def test_below_20_seeds_a_t_interval_over_ln_m_stands_beside_where_every_curve_clearly_falls() -> None:
-    found = compute_multiplier(BUDGETS, *losses("beside", 5, 0.003))
-    for form in found.by_form:
-        assert form.beside == pytest.approx(tuple(stats.ttest_1samp(form.by_seed, 0).confidence_interval(0.95)))
-    assert found.beside_method == "t interval over ln m by seed"
-    unclear = compute_multiplier(BUDGETS, *losses("beside", 5, 0.06))
-    assert unclear.beside is None
-    assert unclear.beside_method == ""
 
 
 def test_curves_clearly_fall_where_every_slope_lies_three_sd_below_0() -> None:
     assert clearly_falls(np.array([-1.0, -1.1, -1.2]))
     assert not clearly_falls(np.array([-1.0, -1.1, -3.0]))  # sd 1.1
     assert not clearly_falls(np.array([0.1, -1.1, -1.2]))
-
-
-def test_from_20_seeds_on_the_bootstrap_over_seeds_stands_beside_with_a_named_generator() -> None:
-    baseline, treatment = losses("bootstrap", 24, 0.02)
-    assert compute_multiplier(BUDGETS, baseline, treatment).beside is None
-    one, other = (
-        compute_multiplier(BUDGETS, baseline, treatment, generator=generator("study", "s", 0, "bootstrap", "m"))
-        for _ in range(2)
-    )
-    assert one.beside == other.beside
-    assert one.beside_method == "seed bootstrap"
-    # Reference for a + b ln B: the ratio of resampled means
-    slopes = np.polynomial.polynomial.polyfit(np.log(BUDGETS), baseline.T, 1)[1]
-    gaps = (treatment - baseline)[:, -1]
-    picks = generator("tests", "multiplier", 0, "bootstrap", "reference").integers(0, 24, (20_000, 24))
-    ratios = gaps[picks].mean(1) / slopes[picks].mean(1)
-    beside = one.by_form[-1].beside
-    # The standard error of a 2.5 % quantile from 2,000 draws is 0.06 of the ratio's sd; the grid adds less.
-    assert beside == pytest.approx(np.quantile(ratios, [0.025, 0.975]), abs=0.25 * ratios.std())
 
 
 def test_only_the_treatment_at_that_budget_is_needed_and_a_seed_without_it_is_left_out() -> None:
@@ -263,7 +242,7 @@ def test_only_the_treatment_at_that_budget_is_needed_and_a_seed_without_it_is_le
     sparse[4, 2] = np.nan
     found = compute_multiplier(BUDGETS, baseline, sparse, at_tokens=4e8, seeds=range(20, 26))
     assert found.seeds == (20, 21, 22, 23, 25)
-    assert any("seed 24 left out: no gap at 4e+08 tokens" in note for note in found.notes)
+    assert any("seed 24 left out: no gap at 400,000,000 tokens" in note for note in found.notes)
     kept = [0, 1, 2, 3, 5]
     alone = compute_multiplier(BUDGETS, baseline[kept], treatment[kept], at_tokens=4e8)
     assert found.log_interval == alone.log_interval
@@ -282,8 +261,16 @@ def test_gaps_that_are_all_the_same_carry_no_information() -> None:
     assert "no information" in compute_multiplier(BUDGETS, baseline, baseline - 0.125).refusal
 
 
+def test_budgets_are_written_in_full() -> None:
+    budgets = BUDGETS / 2e4  # 5,000 to 40,000 tokens
+    found = compute_multiplier(budgets, *losses("small", 5, 0.005, budgets=BUDGETS))
+    assert found.sentence.startswith("To reach the treatment's loss at 40,000 tokens the baseline needs")
+    interaction = multiplier_interaction(budgets, *four_cells(0.05, -0.2))
+    assert interaction.sentence.startswith("At 40,000 tokens the interaction is")
+
+
 def test_a_budget_that_was_not_run_is_an_error() -> None:
-    with pytest.raises(ParibusError, match="no cells finished their schedule at 3e\\+08"):
+    with pytest.raises(ParibusError, match="no cells finished their schedule at 300,000,000 tokens"):
         compute_multiplier(BUDGETS, *losses("unknown", 5, 0.01), at_tokens=3e8)
 
 
@@ -331,6 +318,27 @@ def test_an_interaction_over_a_flat_baseline_is_not_measured_in_compute() -> Non
     assert found.signs_agree is None
     assert found.log_interval is None
     assert "not measured" in found.sentence
+
+
+@pytest.mark.parametrize("alone_is_unclear", [False, True])
+def test_one_baseline_that_does_not_clearly_fall_is_enough_for_no_interaction_in_compute(
+    alone_is_unclear: bool,
+) -> None:
+    clear = losses("clear", 5, 0.001)
+    baseline, treatment = losses("unclear", 5, 0.001)
+    # All slopes are negative, so that every seed has a finite ln m, but the flattest lies 2.2 sd below 0.
+    slopes = np.array([-0.21, -0.24, -0.17, -0.12, -0.25])[:, None]
+    log_budgets = np.log(BUDGETS / 1e8)
+    tilt = (slopes + 0.2) * (log_budgets - log_budgets.mean())
+    unclear = baseline + tilt, treatment + tilt
+    pair = baseline_and_gap(BUDGETS, *unclear, None, None)
+    assert all(np.isfinite(pair.log_multipliers(fit)).all() for fit in pair.curves.usable)
+    (second, both), (neither, first) = (clear, unclear) if alone_is_unclear else (unclear, clear)
+    found = multiplier_interaction(BUDGETS, both, second, first, neither)
+    assert found.by_form
+    assert found.log_interval is None
+    assert found.signs_agree is None
+    assert "a baseline's curve does not clearly fall" in found.sentence
 
 
 def test_a_seed_that_lacks_one_of_four_cells_is_left_out_of_the_interaction() -> None:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,6 @@ from paribus.errors import ParibusError
 from paribus.seeds import generator
 from paribus.stats import paired
 from paribus.stats.new_documents import NewDocuments, new_documents
-from paribus.stats.ratio import linearised_ratio
 
 DOCUMENTS = 150
 
@@ -92,9 +92,10 @@ def test_documents_that_all_seeds_see_alike_leave_the_error_of_one_pair_beside_t
     # A seed shifts every document in proportion to its weight, so nothing is left between seeds and documents.
     values = weights * (draw.normal(0.0, 1.0, 40) + draw.normal(0.0, 0.1, (4, 1)))
     found = new_documents(values, weights)
-    one_pair = linearised_ratio(values.mean(0), weights)
+    # A ratio of sums is the least-squares slope through the origin of values per root weight on root weights.
+    fit = sm.OLS(values.mean(0) / np.sqrt(weights), np.sqrt(weights)).fit(cov_type="HC1")
     assert found.variance_seed_document == pytest.approx(0.0, abs=1e-28)
-    assert math.sqrt(found.variance_document) == pytest.approx(one_pair.standard_error, rel=1e-12)
+    assert math.sqrt(found.variance_document) == pytest.approx(float(fit.bse[0]), rel=1e-10)
 
 
 def test_where_documents_add_nothing_the_interval_is_the_headlines():
@@ -126,8 +127,9 @@ def coverage(seeds, parts, studies=1500):
     for _ in range(studies):
         values = crossed(draw, seeds, DOCUMENTS, parts)
         low, high = new_documents(values, np.ones(DOCUMENTS)).interval
-        pooled = linearised_ratio(values.mean(0), np.ones(DOCUMENTS))
-        documents_only = abs(pooled.value) <= paired.t_critical(DOCUMENTS - 1, 0.95) * pooled.standard_error
+        mean_of_seeds = values.mean(0)
+        error = np.std(mean_of_seeds, ddof=1) / math.sqrt(DOCUMENTS)
+        documents_only = abs(mean_of_seeds.mean()) <= paired.t_critical(DOCUMENTS - 1, 0.95) * error
         seed_low, seed_high = paired.t_interval(values.mean(1).tolist())
         covered += (low <= 0 <= high, documents_only, seed_low <= 0 <= seed_high)
     return covered / studies

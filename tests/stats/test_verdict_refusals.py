@@ -47,10 +47,6 @@ def test_a_page_with_one_name_twice_or_two_confidences_is_refused(compare: Compa
     _refused("differ in confidence", lambda: decide([compare(GAINS), other]))
 
 
-def test_pairs_lost_after_a_verdict_was_seen_are_refused(compare: Compare) -> None:
-    _refused("fewer pairs", lambda: decide([compare(GAINS, planned_seeds=5, seen=(6,))]))
-
-
 def test_values_that_do_not_give_the_differences_are_refused(compare: Compare) -> None:
     valid = compare(GAINS)
     _refused("one value for each", lambda: replace(valid, treatment_values=GAINS[:4]))

@@ -269,6 +269,32 @@ def test_a_rule_that_was_chosen_after_words_wins_nothing(compare: Compare) -> No
     assert decide([*page, compare(around(5.0), name="b", primary=False)])[1].word is Word.NOT_TESTED
 
 
+@pytest.mark.parametrize("gains", [around(5.0), around(0.05), around(0.3, step=10)])
+def test_pairs_lost_after_words_were_seen_win_nothing_and_the_change_is_said(
+    compare: Compare, gains: tuple[float, ...]
+) -> None:
+    for seen in ((6,), (6, 8)):
+        verdict = one(compare(gains, planned_seeds=5, seen=seen, lower_is_better=False))
+        assert verdict.word is Word.RULE_CHANGED
+        assert verdict.p_t is verdict.p_sign_flip is verdict.p_equivalence is verdict.equivalence_interval is None
+        assert verdict.mean == pytest.approx(sum(gains) / 5)
+        assert f"words were seen at {seen[-1]} pairs where 5 count now" in verdict.notes[0]
+        assert "set seeds.count back or restore the cells" in verdict.notes[0]
+    # The rest of the page is produced; behind a primary without a test nothing is tested.
+    page = [compare(gains, planned_seeds=5, seen=(6,)), compare(around(5.0), name="b", primary=False)]
+    assert [verdict.word for verdict in decide(page)] == [Word.RULE_CHANGED, Word.NOT_TESTED]
+    # A diverged or identical pair is still the less exact word, and too few pairs the more exact one.
+    assert one(compare((0.5,) * 5, planned_seeds=5, seen=(6,))).word is Word.RULE_CHANGED
+    assert one(compare((5.0, 5.1), planned_seeds=2, seen=(6,))).word is Word.EXPLORATORY
+
+
+def test_before_the_planned_seeds_lost_pairs_wait_and_are_said_without_a_number(compare: Compare) -> None:
+    verdict = one(compare(around(5.0)[:4], planned_seeds=5, seen=(5,)))
+    assert verdict.word is Word.WAITING
+    assert verdict.mean is verdict.median is verdict.interval is verdict.wins is None
+    assert ["words were seen at 5 pairs where 4 count now" in note for note in verdict.notes] == [True]
+
+
 def test_sentences_round_to_two_digits_of_the_standard_error_as_the_table_does(compare: Compare) -> None:
     gains = tuple(0.00123456 + 0.0001 * part for part in STEPS)
     verdict = one(compare(gains, lower_is_better=False, smallest_effect=0.003, design_effect=0.006))

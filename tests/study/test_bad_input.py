@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from paribus.experiment import loading
-from paribus.reading import read_study, verdicts_of
+from paribus.reading.evidence import verdicts_of
+from paribus.reading.study import read_study
 from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word

@@ -20,7 +20,8 @@ from paribus.mechanisms.contract import Diagnostic, Intervention, Site
 from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING, js_of_roles
 from paribus.model.lawbench import LawBench
 from paribus.model.prenorm import Prenorm
-from paribus.reading import ReadCell, ReadStudy
+from paribus.reading.cell import ReadCell
+from paribus.reading.study import ReadStudy
 from paribus.report import page
 from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder, StudyFolder
@@ -216,10 +217,10 @@ def test_without_diagnostics_or_interventions_the_model_is_only_scored(
     list(measuring.measure(corpus, experiment.base, folder, models[0], LAST, nothing, ()))
     assert seen
     assert all(len(inputs) == 2 for inputs in seen), "a tap was on"
-    assert folder.row_files("routes") == folder.row_files("interventions") == []
+    assert [folder.row_files(name) for name in ("diagnostics", "routes", "interventions")] == [[], [], []]
     middle = MilestoneReached(step=10, tokens_seen=5_000, budget_tokens=5_000, final=False)
     list(measuring.measure(corpus, experiment.base, folder, models[0], middle, DIAGNOSTICS, [HALVED]))
-    assert folder.row_files("diagnostics") == ["diagnostics/00000020"]
+    assert folder.row_files("diagnostics") == []
 
 
 def test_untuned_rates_of_a_mechanisms_own_parameters_are_a_caveat_by_role(measured: ReadStudy) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from paribus.experiment import loading
-from paribus.reading import comparisons, contrast_differences, read_study, verdicts_of
+from paribus.reading.evidence import comparisons, contrast_differences, verdicts_of
+from paribus.reading.study import read_study
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, write_plan

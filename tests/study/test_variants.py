@@ -10,7 +10,7 @@ from safetensors.torch import load
 from paribus.errors import ExperimentFileError
 from paribus.experiment import loading
 from paribus.experiment.spec import STUDY, TWIN, budget_variant, rule_digest
-from paribus.reading import read_study
+from paribus.reading.study import read_study
 from paribus.study import Study, open_study, write_plan
 from paribus.train.state import TENSORS
 from paribus.training import train_cell, train_missing

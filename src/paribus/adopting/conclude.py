@@ -165,24 +165,7 @@ def _comparison(one: Compared, pairs: PairedDifferences, mapping: AdoptionMappin
         return tuple(getattr(by_seed[seed], role).values[one.spec.metric] for seed in pairs.seeds)
 
     planned = mapping.planned_seeds if mapping.planned_seeds is not None else max(1, pairs.pairs)
-    return Comparison(
-        name=one.name,
-        treatment=one.spec.treatment,
-        baseline=one.spec.baseline,
-        scale=one.scale,
-        metric=one.spec.metric,
-        unit=one.metric.unit,
-        primary=one.primary,
-        rule=_rule(one, planned),
-        differences=pairs,
-        treatment_values=values("treatment"),
-        baseline_values=values("baseline"),
-    )
-
-
-def _rule(one: Compared, planned: int) -> Rule:
-    metric = one.metric
-    return Rule(metric.smallest_effect, metric.design_effect, planned, lower_is_better=metric.lower_is_better)
+    return _on_the_page(one, planned, pairs, values("treatment"), values("baseline"))
 
 
 def _blocked(one: Compared) -> Comparison:
@@ -194,18 +177,29 @@ def _blocked(one: Compared) -> Comparison:
     planned = EXPLORATORY_SEEDS + 1
     values = (0.0,) * planned if one.primary else ()
     pairs = PairedDifferences(tuple(range(len(values))), values)
+    return _on_the_page(one, planned, pairs, values, values)
+
+
+def _on_the_page(
+    one: Compared,
+    planned: int,
+    pairs: PairedDifferences,
+    treatment_values: tuple[float, ...],
+    baseline_values: tuple[float, ...],
+) -> Comparison:
+    metric = one.metric
     return Comparison(
         name=one.name,
         treatment=one.spec.treatment,
         baseline=one.spec.baseline,
         scale=one.scale,
         metric=one.spec.metric,
-        unit=one.metric.unit,
+        unit=metric.unit,
         primary=one.primary,
-        rule=_rule(one, planned),
+        rule=Rule(metric.smallest_effect, metric.design_effect, planned, lower_is_better=metric.lower_is_better),
         differences=pairs,
-        treatment_values=values,
-        baseline_values=values,
+        treatment_values=treatment_values,
+        baseline_values=baseline_values,
     )
 
 

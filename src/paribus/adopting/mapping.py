@@ -5,14 +5,13 @@ are compared, which settings must be equal, how noisy a metric is known to be) i
 """
 
 import re
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.refusal import refusal
+from paribus.refusal import read_toml, refusal
 
 FILE = "@file"
 """the path that stands for the name of the file a record came from"""
@@ -215,20 +214,11 @@ class AdoptionMapping(Table):
 
 def load_mapping(path: Path) -> AdoptionMapping:
     """The mapping in the file at `path`. ExperimentFileError names file, key and the nearest valid name."""
-    try:
-        table: Any = tomllib.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        raise ExperimentFileError(
-            f"{path}: no such file",
-            expected="a mapping: which of their columns is the arm, the seed, the metric",
-            remedy="write one (docs/howto/adopt-results.md), or name it with --mapping",
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ExperimentFileError(
-            f"{path}: not a readable TOML file",
-            received=str(error),
-            remedy="an unclosed quote or bracket on or above that line is the usual cause",
-        ) from None
+    table = read_toml(
+        path,
+        "a mapping: which of their columns is the arm, the seed, the metric",
+        "write one (docs/howto/adopt-results.md), or name it with --mapping",
+    )
     try:
         mapping = AdoptionMapping.model_validate(table)
     except ValidationError as error:

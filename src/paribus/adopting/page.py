@@ -53,6 +53,7 @@ def content(adopted: Adopted) -> ReportContent:
             for one in adopted.repeats
             if not one.differing
         ),
+        pairing_proven=False,
     )
 
 

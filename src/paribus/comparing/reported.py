@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError, StudyFolderError, nearest
-from paribus.runs.records import read_json, read_lines
+from paribus.runs.folder import StudyFolder
+from paribus.runs.records import read_json
 from paribus.stats.rule import Word
 
-REPORT, PLAN, LOOKS = "report.json", "plan.json", "looks.jsonl"
+REPORT = "report.json"
+MAKE_AGAIN = "make the report again with `paribus report FILE`; everything else in the folder stays"
 ABSENT = "not there"
 _NUMBERS = ("mean", "interval", "interval_confidence", "standard_error")
 
@@ -69,7 +71,7 @@ class ReportedStudy:
     code: tuple[str, ...]
     """code versions of the complete cells"""
     last_look: str
-    """time of the last look; empty without a ledger"""
+    """time of the last look that the ledger tells of; empty without one"""
 
 
 def read_reported(folder: Path, place: int = 0) -> ReportedStudy:
@@ -82,9 +84,9 @@ def read_reported(folder: Path, place: int = 0) -> ReportedStudy:
             received="no such file",
             remedy="make its report first, with `paribus report FILE`; that is a look, and is recorded as one",
         )
-    data = read_json(report)
-    plan = read_json(folder / PLAN) if (folder / PLAN).exists() else {}
-    looks = read_lines(folder / LOOKS)
+    data = read_json(report, remedy=MAKE_AGAIN)
+    study = StudyFolder(folder)
+    plan, looks = study.plan() or {}, study.looks()
     try:
         arms = {(arm["scale"], arm["arm"]): dict(_arm_facts(arm)) for arm in plan.get("arms", [])}
         return ReportedStudy(
@@ -102,7 +104,7 @@ def read_reported(folder: Path, place: int = 0) -> ReportedStudy:
             f"{report} is not a report that this version can read",
             expected="study, question, verdicts and cells, as `paribus report` writes them",
             received=f"{type(error).__name__}: {error}",
-            remedy="make the report again with `paribus report FILE`",
+            remedy=MAKE_AGAIN,
         ) from error
 
 

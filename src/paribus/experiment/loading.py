@@ -5,7 +5,6 @@ several where it is restricted to a scale: contrasts that name another scale are
 "file@scale", so that each has a run folder, a plan, a ledger of looks and random streams of its own.
 """
 
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,11 @@ from paribus.experiment.spec import AT, SEAM_FIELDS, TUNING, Base, Experiment, S
 from paribus.experiment.tuning import declare_knobs, declared_values
 from paribus.model.config import ModelConfig
 from paribus.published import read as read_published
-from paribus.refusal import refusal
+from paribus.refusal import read_toml, refusal
 
 RESERVED_SCALE_NAMES = frozenset(
-    {"corpus", "study.json", "plan.json", "looks.jsonl", "report.html", "report.json", "verdict.svg", "verdict.md"}
+    {"corpus", "cost", "figures", "tables", "study.json", "plan.json", "looks.jsonl"}
+    | {"report.html", "report.json", "report.md", "verdict.svg", "verdict.md"}
 )
 """what else lies beside the scales' folders"""
 OWN = {"base", "seeds", "noise", "execution", "margins"}
@@ -52,23 +52,7 @@ def load(path: Path, scale: str | None = None) -> Experiment:
 
 
 def _whole(path: Path) -> Experiment:
-    try:
-        content = path.read_bytes()
-        table = tomllib.loads(content.decode())
-    except FileNotFoundError:
-        raise ExperimentFileError(
-            f"{path}: no such file", expected="an experiment file (TOML)", remedy="see experiments/ for examples"
-        ) from None
-    except IsADirectoryError:
-        raise ExperimentFileError(
-            f"{path}: a folder", expected="an experiment file (TOML)", remedy="name the file, such as study.toml"
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ExperimentFileError(
-            f"{path}: not a readable TOML file",
-            received=str(error),
-            remedy="an unclosed quote or bracket on or above that line is the usual cause",
-        ) from None
+    table = read_toml(path, "an experiment file (TOML)", "see experiments/ for examples")
     table.setdefault("study", path.stem)
     for joint, what in ((AT, "the scale that it is restricted to"), (TUNING, "the study that tunes it")):
         if joint not in str(table["study"]):

@@ -79,6 +79,9 @@ StudyName = Annotated[
 ]
 BESIDE_THE_RULE = {"assumed_sd", "published"}
 """fields of a contrast that plan or illustrate, and decide nothing"""
+BESIDE_THE_FULL_RUN = {"budgets_tokens", "budget_cells", "seeds", "noise", "margins"}
+"""fields of a scale that say which further cells there are, and what their verdict goes by: no arm's full run changes
+with them"""
 
 
 class Experiment(Table):
@@ -194,6 +197,10 @@ def rule_digest(experiment: Experiment) -> str:
 
 
 def declared(experiment: Experiment, scale: str, arm: str) -> str:
-    """What the file says about an arm at a scale, as one text: a changed file is noticed without resolving it."""
+    """What the file says about an arm's full run at a scale, as one text: a changed file is noticed without resolving.
+
+    How many cells the arm has, and with which other budgets, is no part of it: those are cells of their own.
+    """
     execution = experiment.execution.model_dump(include={"mode", "device", "threads", "micro_batch_rows"})
-    return f"{experiment.arm(arm).model_dump_json()} {experiment.scales[scale].model_dump_json()} {execution}"
+    size = experiment.scales[scale].model_dump_json(exclude=BESIDE_THE_FULL_RUN)
+    return f"{experiment.arm(arm).model_dump_json()} {size} {execution}"

@@ -4,25 +4,48 @@ Every point is a cell that finished its own schedule. Nothing is drawn or told b
 (rules of evidence, section 6).
 """
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from paribus.report import canvas
+from paribus.report.blocks import PageFigure, picture_figure
 from paribus.report.canvas import INK, Picture
-from paribus.report.content import BudgetGap, BudgetSummary, GapForm
+from paribus.report.content import BudgetGap, BudgetSummary, GapForm, ReportContent
+from paribus.report.envelopes import beyond, envelope_at, furthest_budget, in_words
 from paribus.report.numbers import interval, short_count, significant
 from paribus.report.tables import Column, Table
 from paribus.stats.rounding import MISSING, decimals_for, fixed
 
-LIMIT = 4.0
-"""times the largest budget: beyond it nothing is said"""
 _POINTS = 100
 """of a fitted form that a figure draws"""
+
+
+def gap_figures(content: ReportContent) -> list[PageFigure]:
+    """One figure a contrast and scale that has budgets of its own."""
+    drawn = []
+    pairs = list(dict.fromkeys((gap.contrast, gap.scale) for gap in content.budget_gaps))
+    for number, key in enumerate(pairs):
+        gaps = sorted(
+            (gap for gap in content.budget_gaps if (gap.contrast, gap.scale) == key), key=lambda gap: gap.budget_tokens
+        )
+        forms = [form for form in content.gap_forms if (form.contrast, form.scale) == key]
+        summary = next((of for of in content.budget_summaries if (of.contrast, of.scale) == key), None)
+        limit = furthest_budget(gaps, content.budget_summaries, *key)
+        caption = (
+            "Dots: seeds; diamonds: their mean with its t interval; every point finished its own schedule. Lines: "
+            "forms fitted seed by seed, and the band from the lowest to the highest bound of all of them. Nothing is "
+            "said right of the dotted limit, four times the largest budget. Below 0 the treatment's loss is lower. "
+        )
+        if summary is not None and summary.dependent:
+            caption += "The smaller budgets are cool-down branches of one trunk and so depend on each other. "
+        caption += " ".join(dict.fromkeys(form.note for form in forms if form.note))
+        picture = gaps_picture(gaps, forms, limit, f"figure-budgets-{number}")
+        stem = "budgets" if len(pairs) == 1 else f"budgets-{number + 1}"
+        drawn.append(picture_figure(f"{key[0]}, scale {key[1]}", caption, picture, stem))
+    return drawn
 
 
 def gaps_picture(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: float, name: str) -> Picture:
@@ -56,7 +79,7 @@ def gaps_picture(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: 
         if forms:
             canvas.key(figure, [form.form for form in forms], looks)
         title = f"{first.contrast}: difference against training budget"
-        return Picture(figure, name, title, _in_words(gaps, forms, furthest))
+        return Picture(figure, name, title, _in_words(gaps, inside, furthest))
 
 
 def _within(form: GapForm, furthest: float) -> GapForm:
@@ -70,18 +93,10 @@ def _within(form: GapForm, furthest: float) -> GapForm:
 
 def _envelope(panel: Axes, forms: Sequence[GapForm]) -> None:
     """From the lowest lower to the highest upper bound of all forms, on one grid."""
-    if not forms:
-        return
-    grid = np.unique(np.concatenate([np.asarray(form.budgets_tokens) for form in forms]))
-    low, high = (
-        np.stack([np.interp(grid, form.budgets_tokens, of(form), left=math.nan, right=math.nan) for form in forms])
-        for of in (lambda form: form.low, lambda form: form.high)
-    )
-    known = np.isfinite(low).any(0) & np.isfinite(high).any(0)
-    if known.any():
-        panel.fill_between(
-            grid[known], np.nanmin(low[:, known], 0), np.nanmax(high[:, known], 0), color=INK, alpha=0.1, lw=0
-        )
+    grid = sorted({budget for form in forms for budget in form.budgets_tokens})
+    found = [of for budget in grid if (of := envelope_at(forms, budget)) is not None]
+    budgets, low, high = ([getattr(of, name) for of in found] for name in ("budget_tokens", "low", "high"))
+    panel.fill_between(budgets, low, high, color=INK, alpha=0.1, lw=0)
 
 
 def _axis(panel: Axes, budgets: Sequence[int], furthest: float) -> None:
@@ -105,7 +120,7 @@ def gaps_table(gaps: Sequence[BudgetGap]) -> Table:
         Column("scale"),
         Column("budget", "tokens", numeric=True),
         Column("mean difference", "nats per token", numeric=True),
-        Column("95 % interval", "nats per token", numeric=True),
+        Column("interval", "nats per token", numeric=True),
         Column("seeds", numeric=True),
     )
     rows = []
@@ -122,7 +137,10 @@ def gaps_table(gaps: Sequence[BudgetGap]) -> Table:
                 str(len(gap.differences)),
             )
         )
-    note = "Treatment minus baseline; lower is better. Each cell finished its own schedule."
+    note = (
+        "Treatment minus baseline; lower is better. Each cell finished its own schedule. Intervals are at the level of "
+        "the contrast's verdict."
+    )
     return Table("Measured at each budget", columns, tuple(rows), note)
 
 
@@ -167,11 +185,13 @@ def _in_words(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: flo
         f"at {short_count(gap.budget_tokens)} tokens {fixed(gap.mean, 4, signed=True)}" for gap in gaps
     )
     fitted = "; ".join(
-        f"{form.form}: {significant(inside.mean[-1])} at {short_count(inside.budgets_tokens[-1])} tokens"
+        f"{form.form}: {significant(form.mean[-1])} at {short_count(form.budgets_tokens[-1])} tokens"
         for form in forms
-        if (inside := _within(form, furthest)).budgets_tokens
+        if form.budgets_tokens
     )
-    told = f" Extrapolated, nats per token: {fitted}." if fitted else " No form was fitted."
+    told = f" Forms, nats per token: {fitted}." if fitted else " No form was fitted."
+    if span := in_words(beyond(forms, max(gap.budget_tokens for gap in gaps), furthest)):
+        told += f" Envelope of all forms, nats per token: {span}."
     return (
         f"Mean difference in nats per token: {measured}.{told} Nothing is said beyond {short_count(furthest)} tokens."
     )

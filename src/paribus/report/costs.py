@@ -19,6 +19,7 @@ KINDS = ("equal steps", "equal FLOPs", "equal time")
 
 def gains_table(costs: Sequence[CostRow]) -> Table:
     """Iso-step, iso-FLOP and iso-time with intervals, and where the gain vanishes."""
+    told = any(value is not None for cost in costs for value, _ in _gains(cost))
     columns = (
         Column("contrast"),
         *(Column(f"at {kind}", "nats per token", numeric=True) for kind in KINDS),
@@ -38,7 +39,13 @@ def gains_table(costs: Sequence[CostRow]) -> Table:
         )
         for cost in costs
     )
-    note = "Treatment minus baseline: lower is better; below it the 95 % interval. A step slower than break-even loses."
+    if not told:
+        note = "Facts about the machine and the model; they say nothing about a difference in loss."
+        return Table("Step time and FLOPs", columns, rows, note)
+    note = (
+        "Treatment minus baseline: lower is better; below it the interval at the level of the contrast's verdict. A "
+        "step slower than break-even loses."
+    )
     return Table("Gain at equal steps, FLOPs and time", columns, rows, note)
 
 
@@ -49,7 +56,7 @@ def machines_table(costs: Sequence[CostRow]) -> Table:
         Column("host"),
         Column("interleaved rounds", numeric=True),
         Column("baseline against itself", "ratio of step times", numeric=True),
-        Column("peak memory", "times the baseline's", numeric=True),
+        Column("memory kept for backward", "times the baseline's", numeric=True),
     )
     rows = tuple(
         (
@@ -57,7 +64,7 @@ def machines_table(costs: Sequence[CostRow]) -> Table:
             cost.host or MISSING,
             str(cost.rounds),
             significant(cost.same_arm_ratio, 4),
-            significant(cost.peak_memory_ratio),
+            significant(cost.backward_memory_ratio),
         )
         for cost in costs
     )

@@ -6,6 +6,7 @@ always between cells of one seed, which saw the same batches, and is left out wh
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -48,12 +49,15 @@ def loss_curves(
     looks = canvas.look_of(arms, baseline)
     middles, cells = in_blocks(curves)
     with canvas.style():
-        figure = Figure(figsize=(canvas.WIDTH_INCHES, _HEIGHT), layout="constrained")
         compare = differences and baseline in arms and len(arms) > 1
+        width = canvas.WIDTH_INCHES * (1 if compare else 0.68)
+        figure = Figure(figsize=(width, _HEIGHT), layout="constrained")
         panels = list(figure.subplots(1, 2 if compare else 1, squeeze=False)[0])
+        seeds = {seed for _, seed in cells}
+        whole = [arm for arm in arms if all((arm, seed) in cells for seed in seeds)]
         for arm in arms:
             lines = [line for (of, _), line in cells.items() if of == arm]
-            _family(panels[0], middles, lines, looks[arm])
+            _family(panels[0], middles, lines, looks[arm], mean=arm in whole)
         panels[0].set_ylim(*_zoom(list(cells.values())))
         _mark_ends(panels[0], middles, cells, looks)
         _axis(panels[0], "Training loss", "nats per token")
@@ -61,7 +65,7 @@ def loss_curves(
             paired = {key: line - cells[baseline, key[1]] for key, line in cells.items() if (baseline, key[1]) in cells}
             for arm in [a for a in arms if a != baseline]:
                 lines = [smooth(line) for (of, _), line in paired.items() if of == arm]
-                _family(panels[1], middles, lines, looks[arm], smoothed=True)
+                _family(panels[1], middles, lines, looks[arm], smoothed=True, mean=len(lines) == len(seeds))
             panels[1].axhline(0, color=INK, lw=1.0, alpha=0.75)
             panels[1].set_ylim(*_band([smooth(line) for key, line in paired.items() if key[0] != baseline]))
             _noise(panels[1], float(middles[-1]), noise)
@@ -117,7 +121,8 @@ def milestones(
 ) -> Picture:
     """Test loss (nats per token) of one scale at each milestone, and the paired difference to `baseline`.
 
-    `lost` names (arm, seed) of diverged cells: no mean is drawn over the seeds that survive them.
+    `lost` names (arm, seed) of diverged cells. An arm has no mean, drawn or in words, at a milestone where it lacks a
+    seed that any arm has: a mean over 4 seeds beside one over 2 would compare seeds, not arms.
     """
     arms = list(dict.fromkeys(m.arm for m in measurements))
     looks = canvas.look_of(arms, baseline)
@@ -125,9 +130,11 @@ def milestones(
     table |= {(m.arm, m.seed, m.tokens_seen): m.nats_per_token for m in measurements}
     last = {m.tokens_seen for m in measurements if not m.mid_schedule}
     budgets = {tokens: tokens in last for tokens in sorted({m.tokens_seen for m in measurements})}
+    table |= {key: math.nan for key in product(arms, {s for _, s, _ in table}, budgets) if key not in table}
     with canvas.style():
-        figure = Figure(figsize=(canvas.WIDTH_INCHES, _HEIGHT), layout="constrained")
         compare = differences and baseline in arms and len(arms) > 1
+        width = canvas.WIDTH_INCHES * (1 if compare else 0.68)
+        figure = Figure(figsize=(width, _HEIGHT), layout="constrained")
         panels = list(figure.subplots(1, 2 if compare else 1, squeeze=False)[0])
         _points(panels[0], table, arms, looks, budgets)
         _axis(panels[0], "Test loss", "nats per token")
@@ -169,8 +176,7 @@ def _points(axes: Axes, table: Losses, arms: Sequence[str], looks: Mapping, budg
 
 def _mean(table: Losses, arm: str, budget: int) -> float | None:
     """The mean over an arm's seeds where all of them have a finite value: survivors alone are a selection."""
-    seeds = {s for a, s, _ in table if a == arm}
-    values = [table.get((arm, seed, budget), math.nan) for seed in sorted(seeds)]
+    values = [value for (a, _, b), value in sorted(table.items()) if (a, b) == (arm, budget)]
     return sum(values) / len(values) if values and all(map(math.isfinite, values)) else None
 
 
@@ -180,13 +186,16 @@ def _budget_axis(axes: Axes, budgets: Mapping[int, bool]) -> None:
     axes.set_xlim(-0.6, len(budgets) - 0.4)
 
 
-def _family(axes: Axes, x: Line, lines: Sequence[Line], look: tuple, *, smoothed: bool = False) -> None:
+def _family(
+    axes: Axes, x: Line, lines: Sequence[Line], look: tuple, *, smoothed: bool = False, mean: bool = True
+) -> None:
+    """The seeds of an arm, and their `mean` unless a seed is not among them: survivors alone are a selection."""
     colour, dash, _ = look
     for line in lines:
         axes.plot(x, line, color=colour, lw=0.7, alpha=0.35)
-    if lines:
-        mean = mean_where_all(lines)
-        axes.plot(x, mean if smoothed else smooth(mean), color=colour, ls=dash, lw=2.0)
+    if lines and mean:
+        middle = mean_where_all(lines)
+        axes.plot(x, middle if smoothed else smooth(middle), color=colour, ls=dash, lw=2.0)
 
 
 def _zoom(lines: Sequence[Line]) -> tuple[float, float]:

@@ -7,6 +7,7 @@ one is a line over layers per arm, a panel per site and group.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,10 +27,14 @@ _MAP = "cividis"
 
 
 def diagnostic_svgs(
-    values: Sequence[DiagnosticValue], arms: Sequence[str], baseline: str, name: str
+    values: Sequence[DiagnosticValue], arms: Sequence[str], baseline: str, name: str, *, bands: bool = True
 ) -> list[tuple[str, str]]:
-    """The figures of one diagnostic at one scale, each with its caption: maps for depth sources, lines for the rest."""
+    """The figures of one diagnostic at one scale, each with its caption: maps for depth sources, lines for the rest.
+
+    `bands` false leaves the errors over documents out, as every other interval while a study waits.
+    """
     values = [value for value in values if value.summary]
+    values = values if bands else [replace(value, standard_error=None) for value in values]
     finite = [value for value in values if math.isfinite(value.value)]
     sources = [value for value in finite if source_of(value) is not None]
     others = [value for value in finite if source_of(value) is None]

@@ -66,7 +66,7 @@ def _numbers(
     )
 
 
-def spread_table(rows: Sequence[Shown]) -> Table | None:
+def spread_table(rows: Sequence[Shown], *, pairing_proven: bool = True) -> Table | None:
     """What lies behind each headline: both standard errors, the spread, centre and worst seed, and the tests."""
     told = [row for row in rows if not row.waiting and row.differences]
     if not told:
@@ -110,8 +110,12 @@ def spread_table(rows: Sequence[Shown]) -> Table | None:
         )
     note = (
         "The paired error is what sharing initial weights and batches leaves; the unpaired one is what the same seeds "
-        "would give without it. A dash: not defined here, or not tested under the rule."
+        "would give without it."
+        if pairing_proven
+        else "The paired error joins runs by their recorded seed; where it is no smaller than the unpaired one, that "
+        "seed made them share nothing that matters."
     )
+    note += " A dash: not defined here, or not tested under the rule."
     return Table("Spread and tests behind the headline", columns, tuple(body), note)
 
 

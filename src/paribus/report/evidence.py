@@ -4,26 +4,15 @@ Before the planned seeds (or a declared look) nothing that hints at an outcome l
 p value, no interval, no mean and no per-seed difference, whatever the record behind it holds (rules of
 evidence, section 2). Figures, tables, the page and its JSON take `Shown`, never the verdict itself.
 
-`due` does the same for every other record about a contrast: estimates, budgets, costs, tasks, published figures. What
-says nothing about the outcome stays: the ratio of step times, the baseline's own task scores, one arm against itself.
+The questions that `door.due` asks of every other record, such as whether two arms may stand side by side, are here too.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
 
-from paribus.report.content import (
-    CostRow,
-    EstimateRow,
-    NoiseRow,
-    PairRow,
-    PublishedRow,
-    ReportContent,
-    TaskRow,
-    TrialRow,
-)
+from paribus.report.content import PairRow, ReportContent
 from paribus.stats.rounding import MINUS
 from paribus.stats.verdict import Verdict, Word
 
@@ -100,8 +89,46 @@ def _seed(pair: PairRow) -> int:
 
 def may_compare(rows: Sequence[Shown], scale: str) -> bool:
     """Whether differences at a scale may be drawn: its contrasts (or the study's, if it has none) are settled."""
-    here = [row for row in rows if row.scale == scale] or list(rows)
-    return all(row.settled for row in here)
+    return all(row.settled for row in _at(rows, scale))
+
+
+def reference_arm(rows: Sequence[Shown], scale: str) -> str | None:
+    """The one arm whose losses may be told at a scale where a contrast waits: what the primary, or the first, is from.
+
+    None where no contrast is declared.
+    """
+    here = sorted(_at(rows, scale), key=lambda row: not row.primary)
+    return here[0].reference_arm if here else None
+
+
+def may_tell(rows: Sequence[Shown], scale: str, arm: str, seed: int) -> bool:
+    """Whether the losses of one training run may be told: nothing that is not due can then be made of them.
+
+    Once no contrast of the scale waits, those of every arm at the seeds that count; before, those of one arm.
+    """
+    if seed in uncounted_seeds(rows, scale):
+        return False
+    return arm == reference_arm(rows, scale) or not waits(rows, scale)
+
+
+def may_span(rows: Sequence[Shown], scale: str) -> bool:
+    """Whether an interval over seeds may stand at a scale, of whatever: a stop for futility shows none either."""
+    return may_compare(rows, scale) and all(row.word is not Word.FUTILE for row in _at(rows, scale))
+
+
+def waits(rows: Sequence[Shown], scale: str) -> bool:
+    """Whether a contrast of the scale waits, so that nothing about its difference may be shown."""
+    return any(row.waiting for row in _at(rows, scale))
+
+
+def uncounted_seeds(rows: Sequence[Shown], scale: str) -> frozenset[int]:
+    """Seeds of a scale that are there and wait for the next look of one of its contrasts."""
+    return frozenset(seed for row in _at(rows, scale) for seed in row.uncounted_seeds)
+
+
+def _at(rows: Sequence[Shown], scale: str) -> list[Shown]:
+    """The contrasts that answer for a scale: its own, or all of the study where it has none."""
+    return [row for row in rows if row.scale == scale] or list(rows)
 
 
 def is_due(rows: Sequence[Shown], contrast: str, scale: str) -> bool:
@@ -112,88 +139,3 @@ def is_due(rows: Sequence[Shown], contrast: str, scale: str) -> bool:
     """
     own = [row for row in rows if (row.name, row.scale) == (contrast, scale)]
     return bool(rows) and all(row.settled for row in own) and (bool(own) or may_compare(rows, scale))
-
-
-def due(content: ReportContent) -> ReportContent:
-    """The content without any number that hints at an outcome before it is due: all that leaves the report is made of.
-
-    Verdicts and pairs are left as they are; `shown` is their door.
-    """
-    rows = shown_rows(content)
-    primary_due = all(row.settled for row in rows if row.primary) and bool(rows)
-    return replace(
-        content,
-        estimates=tuple(_estimate(row, is_due(rows, row.contrast, row.scale)) for row in content.estimates),
-        noise=tuple(_noise(row, primary_due and may_compare(rows, row.scale)) for row in content.noise),
-        budget_gaps=_of_due(content.budget_gaps, rows),
-        gap_forms=_of_due(content.gap_forms, rows),
-        budget_summaries=_of_due(content.budget_summaries, rows),
-        costs=tuple(_cost(row, is_due(rows, row.contrast, row.scale)) for row in content.costs),
-        trials=tuple(_trial(row, content.trials, may_compare(rows, row.scale)) for row in content.trials),
-        tuning=tuple(row if may_compare(rows, row.scale) else replace(row, sentence="") for row in content.tuning),
-        published=tuple(_published(row, is_due(rows, row.contrast, row.scale)) for row in content.published),
-        tasks=tuple(_task(row, is_due(rows, row.contrast, row.scale)) for row in content.tasks),
-    )
-
-
-class _OfContrast(Protocol):
-    @property
-    def contrast(self) -> str: ...
-    @property
-    def scale(self) -> str: ...
-
-
-_Record = TypeVar("_Record", bound=_OfContrast)
-
-
-def _of_due(records: Iterable[_Record], rows: Sequence[Shown]) -> tuple[_Record, ...]:
-    return tuple(record for record in records if is_due(rows, record.contrast, record.scale))
-
-
-def _estimate(row: EstimateRow, is_shown: bool) -> EstimateRow:
-    if is_shown:
-        return row
-    return replace(row, mean=None, standard_error=None, degrees_of_freedom=None, interval=None, note="")
-
-
-def _noise(row: NoiseRow, is_shown: bool) -> NoiseRow:
-    return row if is_shown else replace(row, contrast_sd=None)
-
-
-def _cost(row: CostRow, is_shown: bool) -> CostRow:
-    if is_shown:
-        return row
-    gains = ("iso_step", "iso_flop", "iso_time", "break_even_ratio")
-    hidden = [*gains, *(f"{gain.removesuffix('_ratio')}_interval" for gain in gains)]
-    return replace(row, sentence="", **dict.fromkeys(hidden))
-
-
-def _trial(row: TrialRow, trials: Sequence[TrialRow], is_shown: bool) -> TrialRow:
-    """Before it is due a score is told above the best of its own arm: two tuned arms would be a comparison."""
-    if is_shown:
-        return row
-    best = best_score(trials, row.scale, row.arm)
-    scores = (None if score is None or best is None else score - best for score in row.scores)
-    return replace(row, scores=tuple(scores))
-
-
-def best_score(trials: Sequence[TrialRow], scale: str, arm: str) -> float | None:
-    """The lowest mean score of an arm, nats per token; None where no trial of it has all of its scores."""
-    means = (mean_score(trial) for trial in trials if (trial.scale, trial.arm) == (scale, arm))
-    return min((mean for mean in means if mean is not None), default=None)
-
-
-def mean_score(trial: TrialRow) -> float | None:
-    """The mean over tuning seeds, nats per token; None where a seed of it is missing or diverged."""
-    finite = [score for score in trial.scores if score is not None and math.isfinite(score)]
-    return sum(finite) / len(finite) if finite and len(finite) == len(trial.scores) else None
-
-
-def _published(row: PublishedRow, is_shown: bool) -> PublishedRow:
-    return row if is_shown else replace(row, ours=None, ours_interval=None, word="", sentence="")
-
-
-def _task(row: TaskRow, is_shown: bool) -> TaskRow:
-    if is_shown:
-        return row
-    return replace(row, treatment_mean=None, difference=None, interval=None, mcnemar_p=(), note="")

@@ -10,7 +10,7 @@ from paribus.report.curves import BLOCKS, WINDOW, loss_curves, milestones
 from paribus.report.depth import diagnostic_svgs, largest
 from paribus.report.differences import paired_differences
 from paribus.report.divergences import divergences_svg
-from paribus.report.evidence import Shown, may_compare
+from paribus.report.evidence import Shown, may_compare, may_span, waits
 from paribus.report.interventions import FOREST_ROWS, changes_table, finite, forest_svg, rows_of
 from paribus.report.numbers import significant
 from paribus.report.positions import positions_svg
@@ -19,7 +19,8 @@ from paribus.stats.rounding import declared, percent
 
 FIRST = 3
 """contrasts in the page's first figure, which fits a screen together with the question; the rest follow below"""
-_WITHHELD = "Differences between arms are left out until the planned seeds are complete."
+_ONE_ARM = "Until the planned seeds are complete, or a declared look, losses are of one arm: no difference is shown."
+_COUNTED = "Pairs beyond the look are left out, and so are differences between arms until no pair waits."
 _TWIN, _REPEAT = "perturbed twin", "repeat"
 
 
@@ -44,22 +45,29 @@ def baseline_of(rows: Sequence[Shown], scale: str, arms: Sequence[str]) -> str:
     return next((row.reference_arm for row in here if row.reference_arm in arms), arms[0] if arms else "")
 
 
-def differences_figure(rows: Sequence[Shown]) -> PageFigure:
+def differences_figure(rows: Sequence[Shown], *, pairing_proven: bool = True) -> PageFigure:
     """The paired differences of the contrasts that the page begins with, wide and narrow."""
     first = rows[:FIRST]
     picture = paired_differences(first, "figure-differences")
     narrow = paired_differences(first, "figure-differences-narrow", narrow=True)
     rest = len(rows) - len(first)
     more = f" {rest} more {'contrasts stand' if rest > 1 else 'contrast stands'} below." if rest else ""
-    return PageFigure("", _differences_caption(first) + more, picture.svg, narrow.svg, picture, "verdict")
+    return PageFigure(
+        "", _differences_caption(first, pairing_proven) + more, picture.svg, narrow.svg, picture, "verdict"
+    )
 
 
-def _differences_caption(rows: Sequence[Shown]) -> str:
+def _differences_caption(rows: Sequence[Shown], pairing_proven: bool) -> str:
     drawn = [row for row in rows if not row.waiting]
     margins = ", ".join(dict.fromkeys(f"±{declared(row.smallest_effect)} {row.unit}" for row in rows))
     parts = []
     if drawn:
-        parts.append("Each dot is one seed: the two arms shared initial weights and batches.")
+        parts.append(
+            "Each dot is one seed: the two arms shared initial weights and batches."
+            if pairing_proven
+            else "Each dot is one pair of runs, joined by their recorded seed; that the two shared initial weights and "
+            "batches is not proven."
+        )
         levels = list(dict.fromkeys(percent(row.interval_confidence) for row in drawn if row.interval is not None))
         level = levels[0] + " t interval" if len(levels) == 1 else "t interval at the level written beside it"
         parts.append(f"Diamond and bar: their mean and its {level}." if levels else "Diamond: their mean.")
@@ -72,12 +80,12 @@ def _differences_caption(rows: Sequence[Shown]) -> str:
     return " ".join(parts)
 
 
-def by_seed_figures(rows: Sequence[Shown]) -> list[PageFigure]:
+def by_seed_figures(rows: Sequence[Shown], *, pairing_proven: bool = True) -> list[PageFigure]:
     """Every contrast again, if the first figure could not hold all, and the differences in the order of the seeds."""
     figures = []
     if len(rows) > FIRST and not all(row.waiting for row in rows):
         picture = paired_differences(rows, "figure-all-differences")
-        figures.append(picture_figure("", _differences_caption(rows), picture, "differences"))
+        figures.append(picture_figure("", _differences_caption(rows, pairing_proven), picture, "differences"))
     told = [row for row in rows if row.finite_differences]
     if told:
         caption = (
@@ -110,8 +118,7 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
             continue
         arms = arms_of(content, scale)
         curves.sort(key=lambda curve: (arms.index(curve.arm), curve.seed))
-        allowed = may_compare(rows, scale)
-        compare = allowed and len({curve.arm for curve in curves}) > 1
+        compare = may_compare(rows, scale) and len({curve.arm for curve in curves}) > 1
         bars = noise_bars(content.noise, scale) if compare else []
         baseline = baseline_of(rows, scale, arms)
         picture = loss_curves(curves, baseline, f"figure-loss-{number}", differences=compare, noise=bars)
@@ -120,12 +127,12 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
         caption = "Lower is better. " if compare else ""
         caption += (
             f"Thin lines: seeds, each point the mean of {block} update{'s' if block > 1 else ''}. "
-            "Thick lines: the "
-            f"mean over seeds, smoothed (in this figure only) by a moving average over {block * WINDOW} updates. "
+            "Thick lines: the mean over seeds, where an arm has all of them, smoothed (in this figure only) by a "
+            f"moving average over {block * WINDOW} updates. "
             "The axis leaves out the first fall from the logarithm of the vocabulary; a cross marks a run that stops "
             "early. "
         )
-        caption += "Differences are smoothed the same way." if compare else "" if allowed else _WITHHELD
+        caption += "Differences are smoothed the same way." if compare else _withheld(rows, scale)
         for kind, sd in bars:
             caption += (
                 f" Bar at the right edge, A/A: two standard deviations ({significant(2 * sd)} nats per token) to "
@@ -151,15 +158,19 @@ def milestone_figures(content: ReportContent, rows: Sequence[Shown]) -> list[Pag
         picture = milestones(here, baseline, stem, lost=lost, differences=compare)
         caption = "Lower is better. " if compare else ""
         caption += (
-            "Arms at one budget stand side by side. Dots: seeds; larger markers: their mean, filled "
-            "once the schedule "
-            "is complete, hollow mid-schedule; no mean is drawn over the seeds that are left when one diverged or is "
-            "not there yet. "
+            "Arms at one budget stand side by side. Dots: seeds; larger markers: their mean, filled once the schedule "
+            "is complete, hollow mid-schedule; no mean is drawn or told over the seeds that are left when one diverged "
+            "or is not there yet. "
             "Mid-schedule values are not what a run of that length would reach, and carry no verdict. "
         )
-        caption += "" if compare else _WITHHELD
+        caption += _withheld(rows, scale)
         figures.append(picture_figure(f"Scale {scale}", caption, picture, file_name("milestones", content, scale)))
     return figures
+
+
+def _withheld(rows: Sequence[Shown], scale: str) -> str:
+    """What the losses of a scale are without, and until when; empty where nothing is withheld."""
+    return "" if may_compare(rows, scale) else _ONE_ARM if waits(rows, scale) else _COUNTED
 
 
 def file_name(stem: str, content: ReportContent, scale: str) -> str:
@@ -206,16 +217,17 @@ def _diagnostic_block(content: ReportContent, rows: Sequence[Shown], text: Diagn
         if not here:
             continue
         arms = arms_of(content, scale)
-        baseline = baseline_of(rows, scale, arms)
+        baseline, spans = baseline_of(rows, scale, arms), may_span(rows, scale)
         stem, heading = f"figure-diagnostic-{number}-{at}", f"Scale {scale}"
         if not is_divergence(here[0]):  # drawn together, with their nulls
             drawn += [
                 PageFigure(heading, f"{caption} Descriptive only.", svg)
-                for svg, caption in diagnostic_svgs(here, arms, baseline, stem)
+                for svg, caption in diagnostic_svgs(here, arms, baseline, stem, bands=spans)
             ]
         if (svg := positions_svg(here, arms, baseline, f"{stem}-positions")) is not None:
             drawn.append(PageFigure(heading, "Mean over layers and seeds, by position. Descriptive only.", svg))
-        if (table := by_arm_table(here, arms, f"{text.title}, by arm{_at_scale(content, scale)}")) is not None:
+        caption = f"{text.title}, by arm{_at_scale(content, scale)}"
+        if (table := by_arm_table(here, arms, caption, intervals=spans)) is not None:
             tables.append(PageTable(f"diagnostic-{number}-{at}", table))
     together = any(value.diagnostic == text.diagnostic and is_divergence(value) for value in content.diagnostics)
     note = "Drawn below, with its nulls." if together else ""
@@ -261,13 +273,16 @@ def intervention_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[B
             found = rows_of(finite(own), arms)
             if not found:
                 continue
-            caption = "Dots: seeds; markers: their mean; bars: its t interval over seeds (95 %). Descriptive only."
+            spans = may_span(rows, scale)
+            bars = "; bars: its t interval over seeds (95 %)" if spans else ""
+            caption = f"Dots: seeds; markers: their mean{bars}. Descriptive only."
             if len(found) > FOREST_ROWS:
                 caption += f" The {FOREST_ROWS} largest of {len(found)} changes; the table has all."
             stem = f"figure-intervention-{number}-{at}"
-            svg = forest_svg(found, arms, baseline_of(rows, scale, arms), stem, f"{text.title}: change in NLL")
+            baseline, title = baseline_of(rows, scale, arms), f"{text.title}: change in NLL"
+            svg = forest_svg(found, arms, baseline, stem, title, intervals=spans)
             drawn.append(PageFigure(f"Scale {scale}", caption, svg))
-            table = changes_table(found, f"{text.title}: change in NLL{_at_scale(content, scale)}")
+            table = changes_table(found, f"{title}{_at_scale(content, scale)}", intervals=spans)
             tables.append(PageTable(f"intervention-{number}-{at}", table))
         blocks.append(
             Block(text.title, text.sentence, "" if drawn else "No finite change.", tuple(drawn), tuple(tables))

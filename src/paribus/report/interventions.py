@@ -34,7 +34,9 @@ def rows_of(values: Sequence[InterventionValue], arms: Sequence[str]) -> list[Ro
     return found
 
 
-def forest_svg(rows: Sequence[Row], arms: Sequence[str], baseline: str, name: str, title: str) -> str:
+def forest_svg(
+    rows: Sequence[Row], arms: Sequence[str], baseline: str, name: str, title: str, *, intervals: bool = True
+) -> str:
     """The change of each row: dots are seeds, the marker their mean, the bar its 95 % t interval."""
     largest = sorted(rows, key=lambda row: -abs(row[2].mean))[:FOREST_ROWS]
     shown = [row for row in rows if row in largest]
@@ -46,7 +48,7 @@ def forest_svg(rows: Sequence[Row], arms: Sequence[str], baseline: str, name: st
             colour, _, marker = looks[arm]
             seeds = [value.change for value in own]
             panel.plot(seeds, [y] * len(seeds), ls="", marker="o", ms=3, color=colour, alpha=0.4)
-            if spread.interval is not None:
+            if intervals and spread.interval is not None:
                 panel.plot(spread.interval, (y, y), color=colour, lw=1.4)
             panel.plot([spread.mean], [y], ls="", marker=marker, ms=5, color=colour)
         panel.axvline(0, color=canvas.INK, lw=1.0, alpha=0.75)
@@ -60,13 +62,13 @@ def forest_svg(rows: Sequence[Row], arms: Sequence[str], baseline: str, name: st
         return canvas.to_svg(figure, name, title, words)
 
 
-def changes_table(rows: Sequence[Row], caption: str) -> Table:
+def changes_table(rows: Sequence[Row], caption: str, *, intervals: bool = True) -> Table:
     """Every variant and arm: mean over seeds with its interval over seeds, and the error over documents beside it."""
     columns = (
         Column("changed"),
         Column("arm"),
         Column("change in NLL", UNIT, numeric=True),
-        Column("t interval over seeds", "95 %", numeric=True),
+        *([Column("t interval over seeds", "95 %", numeric=True)] if intervals else []),
         Column("standard error over documents", "of a seed", numeric=True),
         Column("seeds", numeric=True),
         Column("documents", numeric=True),
@@ -83,7 +85,7 @@ def changes_table(rows: Sequence[Row], caption: str) -> Table:
                 variant,
                 arm,
                 fixed(spread.mean, digits, signed=True),
-                interval(spread.interval, digits),
+                *([interval(spread.interval, digits)] if intervals else []),
                 errors,
                 str(spread.seeds),
                 documents if counts else MISSING,

@@ -2,17 +2,29 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from paribus.report.content import DiagnosticValue, InterventionValue, ReportContent, RouteChange
-from paribus.report.evidence import due, shown_rows
+from paribus.report.content import DiagnosticValue, InterventionValue, Measurement, ReportContent, RouteChange
+from paribus.report.door import due
+from paribus.report.evidence import shown_rows
 
-FORMAT = 2
-"""version of the layout: 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names"""
+FORMAT = 3
+"""version of the layout
+
+2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names; 3 what could still be wrong,
+looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements.
+"""
+
+FACTS = ("caveats", "repeat_command", "pairing_proven", "environment", "corpus")
+"""fields of the content that are written as they are"""
 
 RECORDS = (
+    "cells",
+    "looks",
+    "held_equal",
+    "parameters",
     "estimates",
     "noise",
     "budget_gaps",
@@ -24,11 +36,11 @@ RECORDS = (
     "published",
     "tasks",
 )
-"""fields of the content that are written as objects, one a record; `evidence.due` is their door"""
+"""fields of the content that are written as objects, one a record; `door.due` is their door"""
 
 
 def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
-    """Verdicts and records (only what is due), cells and readings; a number that is not finite is null.
+    """Verdicts, records (only what is due), facts about the study and readings; what is not finite is null.
 
     Readings are rows under their column names, a row a line: there may be a hundred thousand. `files` are the exports
     that lie beside it.
@@ -40,11 +52,12 @@ def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
         "question": content.question,
         "files": list(files),
         "verdicts": [row.to_dict() for row in shown_rows(content)],
-        "cells": [asdict(cell) for cell in content.cells],
+        **{name: getattr(content, name) for name in FACTS},
         **{name: [asdict(record) for record in getattr(content, name)] for name in RECORDS},
     }
     whole = json.dumps(_finite(data), indent=2, sort_keys=True, allow_nan=False)
     readings = {
+        "measurements": (Measurement, content.measurements),
         "diagnostics": (DiagnosticValue, content.diagnostics),
         "interventions": (InterventionValue, content.interventions),
         "route_changes": (RouteChange, content.route_changes),
@@ -64,7 +77,7 @@ def _rows(kind: type[Any], records: Sequence[Any]) -> str:
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(key): _finite(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_finite(entry) for entry in value]

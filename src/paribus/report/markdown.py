@@ -1,20 +1,33 @@
-"""The report as Markdown for a pull request: the question, its answer, what could be wrong, and how to repeat it."""
+"""The report as Markdown for a pull request: the question, its answer, every table that bears on it, what could be
+wrong, and how to repeat it. Tables by seed, of readings and of facts stay on the page."""
 
 import re
 from collections.abc import Sequence
 
+from paribus.report.budgets import multipliers_table
 from paribus.report.content import ReportContent
 from paribus.report.costs import gains_table
+from paribus.report.envelopes import envelopes_table
 from paribus.report.estimates import estimates_table
 from paribus.report.evidence import Shown
+from paribus.report.noise import noise_table
+from paribus.report.published import published_table
 from paribus.report.tables import Table, to_markdown, verdict_table, without_empty_columns
+from paribus.report.tuning import summaries_table
 
 
 def report(content: ReportContent, rows: Sequence[Shown]) -> str:
-    """The whole of `report.md`, of a content that went through `evidence.due`."""
+    """The whole of `report.md`, of a content that went through `door.due`."""
     parts = [f"# {_line(content.question)}", *_answers(rows), _section("Verdicts", verdicts(content, rows))]
     parts += [_table("Estimates", estimates_table(rows, content.estimates))]
-    parts += [_table("Cost", gains_table(content.costs) if content.costs else None)]
+    parts += [_table("A/A: how much is noise", noise_table(content.noise))]
+    envelopes = envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries)
+    parts += [_table("Beyond the budget", multipliers_table(content.budget_summaries), envelopes)]
+    parts += [_table("Cost", gains_table(content.costs))]
+    parts += [
+        _table("Tuning", summaries_table(content.tuning)),
+        _table("Published figures", published_table(content.published)),
+    ]
     doubts = "".join(f"- {_line(caveat)}\n" for caveat in content.caveats)
     parts += [_section("What could still be wrong", doubts or "No check raised a doubt. That is not proof of none.\n")]
     parts += [_section("How to repeat it", _fenced(content.repeat_command))]
@@ -46,11 +59,15 @@ def _section(title: str, text: str) -> str:
     return f"## {title}\n\n{text}"
 
 
-def _table(title: str, table: Table | None) -> str:
-    if table is None:
-        return ""
-    note = f"\n{_line(table.note)}\n" if table.note else ""
-    return _section(title, to_markdown(without_empty_columns(table, keep=1)) + note)
+def _table(title: str, *tables: Table | None) -> str:
+    """A section of the tables that have rows, each with its note, several with captions; nothing where none has."""
+    held = [table for table in tables if table is not None and table.rows]
+    told = []
+    for table in held:
+        caption = f"{_line(table.caption)}:\n\n" if len(held) > 1 else ""
+        note = f"\n{_line(table.note)}\n" if table.note else ""
+        told.append(caption + to_markdown(without_empty_columns(table, keep=1)) + note)
+    return _section(title, "\n".join(told)) if told else ""
 
 
 def _line(text: str) -> str:

@@ -2,7 +2,7 @@
 
 The same content gives the same bytes. Beside the page lie `report.json` for programs, `report.md` for a pull request,
 tables and figures for a paper, and the verdict alone as `verdict.svg` and `verdict.md`, to be shown where the page
-cannot be. Everything is made of what `evidence.due` lets through.
+cannot be. Everything is made of what `door.due` lets through.
 """
 
 import re
@@ -16,7 +16,8 @@ from markupsafe import Markup
 
 from paribus.report import figures, latex, markdown, rows
 from paribus.report.content import ReportContent
-from paribus.report.evidence import Shown, due, shown_rows
+from paribus.report.door import due
+from paribus.report.evidence import Shown, shown_rows
 from paribus.report.files import replace_files
 from paribus.report.machine import to_json
 from paribus.report.markdown import noted

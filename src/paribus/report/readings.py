@@ -43,7 +43,9 @@ def is_divergence(value: DiagnosticValue) -> bool:
     return value.diagnostic.startswith(_DIVERGENCE) and value.unit == "nats"
 
 
-def by_arm_table(values: Sequence[DiagnosticValue], arms: Sequence[str], caption: str) -> Table | None:
+def by_arm_table(
+    values: Sequence[DiagnosticValue], arms: Sequence[str], caption: str, *, intervals: bool = True
+) -> Table | None:
     """One diagnostic at one scale, a row an arm and place; None where all of it is a map of depth sources."""
     shown = [v for v in values if v.summary and source_of(v) is None and math.isfinite(v.value)]
     if not shown:
@@ -55,7 +57,7 @@ def by_arm_table(values: Sequence[DiagnosticValue], arms: Sequence[str], caption
         *([Column("read")] if len(places) > 1 else []),
         Column("mean over layers", unit, numeric=True),
         *([Column("mean over layers", "bits", numeric=True)] if unit == "nats" else []),
-        Column("t interval over seeds", "95 %", numeric=True),
+        *([Column("t interval over seeds", "95 %", numeric=True)] if intervals else []),
         Column("lowest layer", unit, numeric=True),
         Column("highest layer", unit, numeric=True),
         Column("standard error over documents", "of a layer", numeric=True),
@@ -75,7 +77,7 @@ def by_arm_table(values: Sequence[DiagnosticValue], arms: Sequence[str], caption
                     *([_where(site, group)] if len(places) > 1 else []),
                     mean,
                     *([significant(spread.mean / NATS_PER_BIT)] if unit == "nats" else []),
-                    interval,
+                    *([interval] if intervals else []),
                     _at(layers, min(layers, key=layers.__getitem__)),
                     _at(layers, max(layers, key=layers.__getitem__)),
                     mean_error(v.standard_error for v in own),

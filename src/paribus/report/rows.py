@@ -15,7 +15,6 @@ from paribus.report.evidence import Shown
 from paribus.stats.verdict import Verdict
 
 _INTERVALS = ("interval",)
-_LISTS = ("notes", "arms")
 
 
 def csv_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
@@ -53,7 +52,7 @@ def csv_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
 
 
 def _of_records(kind: type[Any], records: Iterable[Any]) -> str:
-    """A row a record, a column a field; an interval is two columns, a list one with its entries between semicolons."""
+    """A row a record, a column a field; an interval is two columns, a list one: see `_cell`."""
     names = [field.name for field in fields(kind)]
     heads: list[str] = []
     for name in names:
@@ -66,7 +65,7 @@ def _of_records(kind: type[Any], records: Iterable[Any]) -> str:
             if name.endswith(_INTERVALS):
                 row += list(value) if value is not None else [None, None]
             else:
-                row.append("; ".join(value) if name in _LISTS else value)
+                row.append(value)
         body.append(row)
     return _table(heads, body)
 
@@ -80,8 +79,12 @@ def _table(heads: Sequence[str], body: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
+    """One value; of a list the numbers between spaces, and anything that may hold a space between semicolons."""
     if value is None:
         return ""
+    if isinstance(value, tuple | list):
+        numbers = all(isinstance(entry, int | float) for entry in value)
+        return (" " if numbers else "; ").join(map(_cell, value))
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, bool):

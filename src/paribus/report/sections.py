@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paribus.report import budgets, costs, figures, noise, published, tables, tasks, tuning
+from paribus.report import budgets, costs, envelopes, figures, noise, published, tables, tasks, tuning
 from paribus.report.blocks import Absent, Block, PageFigure, PageTable, Section, picture_figure
 from paribus.report.by_seed import by_seed_table
 from paribus.report.content import ReportContent
@@ -14,6 +14,11 @@ from paribus.report.tables import Table
 
 Part = Section | Absent
 _WAITS = "Withheld until the planned seeds are complete, or a declared look."
+_OTHERS = "What is not due is left out: numbers of two arms side by side would be a difference that anyone can take."
+_UNPROVEN = (
+    "These runs were not made by paribus. What their files record is compared; that the arms of a pair shared initial "
+    "weights, batches and their order is not proven, and what no file records may have differed."
+)
 _NO_CELL = "No cell has trained yet; `paribus run FILE` trains them."
 
 
@@ -34,11 +39,11 @@ class Page:
 
 
 def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
-    """The page of a content that went through `evidence.due`, with its `rows` from `evidence.shown_rows`."""
+    """The page of a content that went through `door.due`, with its `rows` from `evidence.shown_rows`."""
     parts: list[Part] = [
         _caveats(content),
         _estimates(content, rows),
-        _by_seed(rows),
+        _by_seed(content, rows),
         _noise(content),
         _loss(content, rows),
         _milestones(content, rows),
@@ -51,14 +56,14 @@ def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
         _published(content),
         _held_equal(content),
         _parameters(content),
-        _seeds(content),
+        _seeds(content, rows),
         _looks(content),
         _facts(content),
         Section("repeat", "How to repeat it", code=content.repeat_command),
     ]
     verdicts = tables.without_empty_columns(tables.verdict_table(rows, content.parameters), keep=2)
     return Page(
-        figures.differences_figure(rows),
+        figures.differences_figure(rows, pairing_proven=content.pairing_proven),
         verdicts,
         tuple(part for part in parts if isinstance(part, Section)),
         tuple(part for part in parts if isinstance(part, Absent)),
@@ -77,13 +82,14 @@ def _caveats(content: ReportContent) -> Section:
 
 
 def _estimates(content: ReportContent, rows: Sequence[Shown]) -> Part:
-    found = _tables("estimates", [estimates_table(rows, content.estimates), spread_table(rows)])
+    spread = spread_table(rows, pairing_proven=content.pairing_proven)
+    found = _tables("estimates", [estimates_table(rows, content.estimates), spread])
     return Section("estimates", "Estimates", tables=found) if found else Absent("Estimates", _WAITS)
 
 
-def _by_seed(rows: Sequence[Shown]) -> Part:
+def _by_seed(content: ReportContent, rows: Sequence[Shown]) -> Part:
     title = "Paired differences by seed"
-    drawn = figures.by_seed_figures(rows)
+    drawn = figures.by_seed_figures(rows, pairing_proven=content.pairing_proven)
     found = _tables("by-seed", [by_seed_table(rows)])
     return Section("by-seed", title, figures=tuple(drawn), tables=found) if drawn or found else Absent(title, _WAITS)
 
@@ -100,7 +106,8 @@ def _untrained(content: ReportContent) -> str:
     if stale:
         why = "the file or the code that made them has changed"
         return f"{stale} cells are stale: {why}. Run the study to train them anew."
-    return _NO_CELL
+    trained = any(cell.state in ("complete", "diverged") for cell in content.cells)
+    return "Training runs are there; nothing of this kind is recorded of them." if trained else _NO_CELL
 
 
 def _loss(content: ReportContent, rows: Sequence[Shown]) -> Part:
@@ -117,35 +124,20 @@ def _milestones(content: ReportContent, rows: Sequence[Shown]) -> Part:
 
 def _budgets(content: ReportContent, rows: Sequence[Shown]) -> Part:
     title = "Beyond the budget"
-    if not content.budget_gaps:
+    if not content.budget_gaps and not content.budget_summaries:
         waits = any(row.waiting for row in rows)
-        how = "Milestones are never extrapolated; train at least 3 budgets to their own end (`budgets = [...]`)."
+        how = (
+            "Milestones are never extrapolated; train at least 3 budgets to their own end (`budgets_tokens = [...]` in "
+            "[scales.NAME]; the scale's own budget is one of them)."
+        )
         return Absent(title, _WAITS if waits else how)
-    drawn = []
-    pairs = list(dict.fromkeys((gap.contrast, gap.scale) for gap in content.budget_gaps))
-    for number, key in enumerate(pairs):
-        gaps = sorted(
-            (gap for gap in content.budget_gaps if (gap.contrast, gap.scale) == key), key=lambda gap: gap.budget_tokens
-        )
-        forms = [form for form in content.gap_forms if (form.contrast, form.scale) == key]
-        summary = next((of for of in content.budget_summaries if (of.contrast, of.scale) == key), None)
-        limit = budgets.LIMIT * gaps[-1].budget_tokens
-        furthest = min(summary.furthest_budget_tokens, limit) if summary is not None else limit
-        caption = (
-            "Dots: seeds; diamonds: their mean, with a 95 % t interval; every point finished its own schedule. Lines: "
-            "forms fitted seed by seed, and the band from the lowest to the highest bound of all of them. Nothing is "
-            "said right of the dotted limit, four times the largest budget. Below 0 the treatment's loss is lower. "
-        )
-        if summary is not None and summary.dependent:
-            caption += "The smaller budgets are cool-down branches of one trunk and so depend on each other. "
-        caption += " ".join(dict.fromkeys(form.note for form in forms if form.note))
-        picture = budgets.gaps_picture(gaps, forms, furthest, f"figure-budgets-{number}")
-        stem = "budgets" if len(pairs) == 1 else f"budgets-{number + 1}"
-        drawn.append(picture_figure(f"{key[0]}, scale {key[1]}", caption, picture, stem))
-    found = _tables(
-        "budgets", [budgets.multipliers_table(content.budget_summaries), budgets.gaps_table(content.budget_gaps)]
+    tables_of = (
+        budgets.multipliers_table(content.budget_summaries),
+        envelopes.envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries),
+        budgets.gaps_table(content.budget_gaps),
     )
-    return Section("budgets", title, figures=tuple(drawn), tables=found)
+    found = _tables("budgets", tables_of)
+    return Section("budgets", title, figures=tuple(budgets.gap_figures(content)), tables=found)
 
 
 def _diagnostics(content: ReportContent, rows: Sequence[Shown]) -> Part:
@@ -172,20 +164,24 @@ def _diagnostics(content: ReportContent, rows: Sequence[Shown]) -> Part:
 def _interventions(content: ReportContent, rows: Sequence[Shown]) -> Part:
     title = "Interventions at evaluation"
     blocks = figures.intervention_blocks(content, rows)
+    waiting = any(row.waiting for row in rows)
     if not blocks:
-        return Absent(title, "No intervention was made in this study.")
+        return Absent(title, _WAITS if waiting else "No intervention was made in this study.")
     sentence = "What a trained model loses when a part of it is changed at evaluation: what it relies on, no verdict."
-    return Section("interventions", title, (sentence,), folded=tuple(blocks))
+    return Section("interventions", title, (sentence, *((_OTHERS,) if waiting else ())), folded=tuple(blocks))
 
 
 def _cost(content: ReportContent, rows: Sequence[Shown]) -> Part:
     title = "Cost"
     if not content.costs:
-        how = "Step times were not measured side by side on one host; wall times of training runs are no comparison."
+        how = (
+            "No step time is recorded beside a contrast: `paribus cost` measures arms side by side on one host. Wall "
+            "times of training runs are no comparison."
+        )
         return Absent(title, how)
     waits = any(row.waiting for row in rows)
     picture = costs.gains_picture(content.costs, "figure-cost")
-    caption = "Markers: the mean difference; bars: its 95 % interval. Steps and seconds may disagree: both are told."
+    caption = "Markers: the mean difference; bars: its interval. Steps and seconds may disagree: both are told."
     drawn = () if picture is None else (picture_figure("", caption, picture, "cost"),)
     found = _tables("cost", [costs.gains_table(content.costs), costs.machines_table(content.costs)])
     return Section("cost", title, (f"Gains: {_WAITS[0].lower()}{_WAITS[1:]}",) if waits else (), drawn, found)
@@ -241,7 +237,9 @@ def _published(content: ReportContent) -> Part:
 
 
 def _held_equal(content: ReportContent) -> Part:
-    title = "What was held equal, and how it was proven"
+    proven = content.pairing_proven
+    title = "What was held equal, and how it was proven" if proven else "What is recorded as held equal"
+    said = () if proven else (_UNPROVEN,)
     shared = [entry for entry in content.held_equal if not entry.gate]
     gates = [entry for entry in content.held_equal if entry.gate]
     if not shared and not gates:
@@ -251,8 +249,8 @@ def _held_equal(content: ReportContent) -> Part:
         head = f"{len(gates)} gates, checked before training: laws of the mechanisms, pairs, norms"
         table = PageTable("gates", tables.held_equal_table(gates, "Gates before training"))
         folded = (Block(head, "", "", (), (table,)),)
-    found = _tables("held", [tables.held_equal_table(shared)], style="")
-    return Section("equal", title, tables=found, folded=folded)
+    found = _tables("held", [tables.held_equal_table(shared, "Held equal" if proven else "Recorded equal")], style="")
+    return Section("equal", title, said, tables=found, folded=folded)
 
 
 def _parameters(content: ReportContent) -> Part:
@@ -266,10 +264,13 @@ def _parameters(content: ReportContent) -> Part:
     return Section("parameters", "Parameters", (sentence,), tables=found)
 
 
-def _seeds(content: ReportContent) -> Part:
+def _seeds(content: ReportContent, rows: Sequence[Shown]) -> Part:
     table = tables.without_empty_columns(tables.seeds_table(content.cells), keep=4)
     found = _tables("runs", [table])
-    return Section("seeds", "Seeds", tables=found) if found else Absent("Seeds", "No training run is planned yet.")
+    said = (_OTHERS,) if not all(row.settled for row in rows) else ()
+    return (
+        Section("seeds", "Seeds", said, tables=found) if found else Absent("Seeds", "No training run is planned yet.")
+    )
 
 
 def _looks(content: ReportContent) -> Part:

@@ -171,7 +171,7 @@ def held_equal_table(entries: Sequence[HeldEqual], caption: str = "Held equal") 
     """What the arms share and the proof of it; what does not hold stands out."""
     rows = tuple((entry.what, "holds" if entry.holds else "does not hold", entry.proof) for entry in entries)
     accents = tuple("" if entry.holds else "bad" for entry in entries)
-    columns = (Column("what"), Column("checked"), Column("how it was proven"))
+    columns = (Column("what"), Column("checked"), Column("evidence"))
     return Table(caption, columns, rows, accents=accents)
 
 
@@ -198,11 +198,11 @@ def facts_table(caption: str, facts: Mapping[str, str]) -> Table:
 
 
 def without_empty_columns(table: Table, keep: int) -> Table:
-    """The table less the columns, after the first `keep`, in which every cell is a dash."""
+    """The table less the columns, after the first `keep`, in which every cell is a dash or empty."""
     held = [
         i
         for i in range(len(table.columns))
-        if i < keep or any(row[i] != MISSING for row in table.rows) or not table.rows
+        if i < keep or any(row[i] not in (MISSING, "") for row in table.rows) or not table.rows
     ]
     return replace(
         table,

@@ -17,7 +17,7 @@ def tasks_table(tasks: Sequence[TaskRow]) -> Table:
         Column("chance", numeric=True),
         Column("baseline", "mean over seeds", numeric=True),
         Column("treatment", "mean over seeds", numeric=True),
-        Column("difference", "95 % interval below", numeric=True),
+        Column("difference", "interval below", numeric=True),
         Column("seeds", numeric=True),
         Column("McNemar p", "a checkpoint pair each", numeric=True),
         Column("admitted"),
@@ -43,5 +43,8 @@ def tasks_table(tasks: Sequence[TaskRow]) -> Table:
                 task.note or MISSING,
             )
         )
-    note = "Admitted: the baseline clears chance by two standard errors and is below 0.98. Descriptive only."
+    note = (
+        "Admitted: the baseline clears chance by two standard errors and is below 0.98. Descriptive only; intervals "
+        "are at the level of the contrast's verdict."
+    )
     return Table("Downstream tasks: treatment minus baseline", columns, tuple(rows), note)

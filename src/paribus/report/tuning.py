@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from paribus.report import canvas
 from paribus.report.canvas import Picture
 from paribus.report.content import TrialRow, TuningSummary
-from paribus.report.evidence import best_score, mean_score
+from paribus.report.of_conduct import best_score
 from paribus.report.tables import Column, Table
 from paribus.stats.rounding import MISSING, declared, fixed
 
@@ -68,7 +68,7 @@ def trials_table(trials: Sequence[TrialRow], absolute: Sequence[str]) -> Table:
     )
     rows = []
     for trial in trials:
-        mean, best = mean_score(trial), best_score(trials, trial.scale, trial.arm)
+        mean, best = trial.mean_score, best_score(trials, trial.scale, trial.arm)
         above = None if mean is None or best is None else mean - best
         lost = sum(score is None or not math.isfinite(score) for score in trial.scores)
         rows.append(
@@ -90,7 +90,7 @@ def trials_table(trials: Sequence[TrialRow], absolute: Sequence[str]) -> Table:
 
 def trials_picture(trials: Sequence[TrialRow], arms: Sequence[str], baseline: str, name: str) -> Picture | None:
     """Score above the arm's lowest (nats per token) against the value on a log2 axis, a panel a field; one scale."""
-    told = [trial for trial in trials if trial.value > 0 and mean_score(trial) is not None]
+    told = [trial for trial in trials if trial.value > 0 and trial.mean_score is not None]
     if not told:
         return None
     fields = list(dict.fromkeys(trial.knob for trial in told))
@@ -138,5 +138,5 @@ def trials_picture(trials: Sequence[TrialRow], arms: Sequence[str], baseline: st
 
 
 def _above(trial: TrialRow, trials: Sequence[TrialRow]) -> float:
-    mean, best = mean_score(trial), best_score(trials, trial.scale, trial.arm)
+    mean, best = trial.mean_score, best_score(trials, trial.scale, trial.arm)
     return math.nan if mean is None or best is None else mean - best

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paribus.experiment import spec
-from paribus.reading import ReadStudy
+from paribus.reading.study import ReadStudy
 from paribus.report.content import (
     ArmParameters,
     DiagnosticText,
@@ -19,6 +19,7 @@ from paribus.reporting.mechanism import diagnostics, interventions, route_change
 from paribus.reporting.noise import noise
 from paribus.reporting.published import published
 from paribus.reporting.records import cell_row, corpus, curve, distinct_looks, pair_rows
+from paribus.reporting.tasks import tasks
 from paribus.stats.rule import Verdict
 from paribus.tuning.reading import ReadTuning
 from paribus.tuning.showing import trial_rows, tuning_caveats, tuning_summaries
@@ -41,6 +42,7 @@ def report_content(
         for cell in study.cells.values()
         if cell.state == "complete" and cell.key[3] == spec.STUDY and cell.key[2] in planned
     ]
+    changes, lost_routes = route_changes(complete)
     return ReportContent(
         study=study.experiment.study,
         question=study.experiment.question,
@@ -67,7 +69,7 @@ def report_content(
         looks=tuple(distinct_looks(study)),
         environment=study.plan["environment"],
         corpus=corpus(study),
-        caveats=(*caveats(study, verdicts), *(tuning_caveats(tuning) if tuning is not None else ())),
+        caveats=(*caveats(study, verdicts), *lost_routes, *(tuning_caveats(tuning) if tuning is not None else ())),
         repeat_command=repeat_command,
         pairs=tuple(pair_rows(study)),
         interventions=tuple(value for cell in complete for value in interventions(cell)),
@@ -75,13 +77,14 @@ def report_content(
             InterventionText(i["intervention"], i["title"], i["sentence"])
             for i in study.plan.get("interventions", [])  # a plan of an earlier version has none
         ),
-        route_changes=tuple(route_changes(complete)),
+        route_changes=tuple(changes),
         estimates=(*estimates(study, verdicts), *across_scales(study, verdicts)),
         noise=self_noise,
         budget_gaps=found.gaps,
         gap_forms=found.forms,
         budget_summaries=found.summaries,
         costs=tuple(costs(study, verdicts)),
+        tasks=tuple(tasks(study, verdicts)),
         published=tuple(published(study, verdicts, self_noise, experiment_folder)),
         trials=() if tuning is None else trial_rows(tuning),
         tuning=() if tuning is None else tuning_summaries(tuning),

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paribus.experiment import spec
-from paribus.reading import ReadStudy
+from paribus.reading.study import ReadStudy
 from paribus.report.content import BudgetGap, BudgetSummary, GapForm
-from paribus.reporting.due import due, losses_by_budget, signs
-from paribus.stats.budgets import BudgetEstimate, gap_over_budget
+from paribus.reporting.due import DIVERGED, confidence_of, due, losses_by_budget, once, signs
+from paribus.stats.budgets import BudgetEstimate, GapOverBudget, gap_over_budget
 from paribus.stats.curves import EXTRAPOLATION
 from paribus.stats.multiplier import compute_multiplier
 from paribus.stats.multiplier_interaction import multiplier_interaction
-from paribus.stats.rule import Verdict
+from paribus.stats.rule import Verdict, Word
 
 POINTS = 25
 """budgets at which a fitted gap is drawn"""
@@ -34,16 +34,21 @@ def budgets(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Budgets:
     gaps: list[BudgetGap] = []
     forms: list[GapForm] = []
     summaries: list[BudgetSummary] = []
-    for contrast, verdict in due(study, verdicts):
+    for contrast, verdict in once(study, due(study, verdicts)):
         size = study.experiment.scales[study.experiment.contrast_scale(contrast)]
         if not size.budgets_tokens:
+            continue
+        if verdict.word is Word.DIVERGENCE:
+            summaries.append(_without(verdict, size.budget_tokens, size.budget_cells == "branches"))
             continue
         tokens, seeds, tables = losses_by_budget(study, contrast, verdict)
         dependent = size.budget_cells == "branches"
         gap = np.sum([sign * tables[arm] for sign, arm in zip(signs(contrast), contrast.arms, strict=True)], axis=0)
         zero = np.zeros_like(gap)
         grid = np.geomspace(tokens[0], EXTRAPOLATION * tokens[-1], POINTS)
-        found = gap_over_budget(tokens, zero, gap, grid.tolist(), seeds=seeds, dependent=dependent)
+        found = gap_over_budget(
+            tokens, zero, gap, grid.tolist(), seeds=seeds, dependent=dependent, confidence=confidence_of(verdict)
+        )
         for column, measured in enumerate(found.measured):
             there = np.isfinite(gap[:, column])
             gaps.append(
@@ -58,7 +63,7 @@ def budgets(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Budgets:
                 )
             )
         forms += _forms(verdict, found.estimates)
-        summaries.append(_summary(contrast, verdict, tokens, seeds, tables, dependent, found.refusal))
+        summaries.append(_summary(contrast, verdict, tokens, seeds, tables, dependent, found))
     return Budgets(tuple(gaps), tuple(forms), tuple(summaries))
 
 
@@ -81,20 +86,31 @@ def _summary(
     seeds: tuple[int, ...],
     tables: dict[str, NDArray[np.float64]],
     dependent: bool,
-    refusal: str,
+    gap: GapOverBudget,
 ) -> BudgetSummary:
     furthest = EXTRAPOLATION * tokens[-1]
     values = [tables[arm] for arm in contrast.arms]
     if len(values) == 4:
-        joint = multiplier_interaction(tokens, *values, seeds=seeds, dependent=dependent)
-        said = " ".join([joint.sentence, *(f"{note}." for note in joint.notes)])
+        joint = multiplier_interaction(
+            tokens, *values, seeds=seeds, dependent=dependent, confidence=confidence_of(verdict)
+        )
+        said, notes = joint.sentence, joint.notes
         shown, bounds, method = None, None, "difference of two log multipliers"
     else:
         treatment, baseline = values
-        found = compute_multiplier(tokens, baseline, treatment, seeds=seeds, dependent=dependent)
-        said = " ".join([found.sentence or f"{found.refusal}.", *(f"{note}." for note in found.notes)])
+        found = compute_multiplier(
+            tokens, baseline, treatment, seeds=seeds, dependent=dependent, confidence=confidence_of(verdict)
+        )
+        said, notes = found.sentence or f"{found.refusal}.", found.notes
         shown, bounds = found.multiplier, None if found.refusal else found.interval
         method = "Fieller over the fitted curve of the baseline"
-    if refusal and refusal not in said:
-        said += f" {refusal}."
+    # A form that the seeds refute is named in the notes; the two analyses share some of theirs.
+    more = [note for note in dict.fromkeys([gap.refusal, *notes, *gap.notes]) if note and note not in said]
+    said = " ".join([said, *(f"{note[0].upper()}{note[1:]}." for note in more)])
     return BudgetSummary(verdict.name, verdict.scale, dependent, tokens[-1], furthest, shown, bounds, method, said)
+
+
+def _without(verdict: Verdict, largest: int, dependent: bool) -> BudgetSummary:
+    furthest = EXTRAPOLATION * largest
+    said = f"Not estimated: {DIVERGED}."
+    return BudgetSummary(verdict.name, verdict.scale, dependent, largest, furthest, None, None, "", said)

@@ -4,12 +4,16 @@ from collections.abc import Iterator
 
 from paribus.experiment import spec
 from paribus.optim.config import OptimiserConfig
-from paribus.reading import ReadStudy
+from paribus.reading.cell import ENDED, UNUSED
+from paribus.reading.evidence import unequal_documents
+from paribus.reading.study import ReadStudy
 from paribus.reporting.equality import complete_groups, held_equal
 from paribus.stats.rule import Verdict, Word
 
 FEW_DOCUMENTS = 100
 """held-out documents below which the report says so"""
+_NAMED = 3
+"""cells that a sentence names"""
 _RATES = (
     ("depth read", "depth queries", "depth_read_learning_rate"),
     ("scalar", "learned scalars", "scalar_learning_rate"),
@@ -20,20 +24,22 @@ _RATES = (
 def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
     """What could still be wrong, each said only where it is the case."""
     found = []
-    states = {state: study.count(state) for state in ("missing", "started", "running", "stale", "diverged", "altered")}
+    states = {state: study.count(state) for state in ("missing", "started", "running", "stale", "diverged", *UNUSED)}
     for state, count in states.items():
         if count:
             found.append(f"{count} of {len(study.cells)} cells are {state}.")
-    found += [*_altered(study), *_without_metric(study), *_unequal_milestones(study)]
+    found += [*study.doubts, *_unused(study), *_not_here(study), *_without_metric(study), *_unequal_documents(study)]
+    found += [*_unequal_milestones(study), *_without_digests(study)]
     unequal = [held for held in held_equal(study) if not held.holds]
     found += [f"Not held equal: {held.what} ({held.proof})." for held in unequal]
     found += [text for name, contrast in study.experiment.contrasts.items() for text in _mixed(study, name, contrast)]
     rules = [look["rule_digest"] for look in study.folder.looks()]
+    rules.append(study.plan.get("rule_digest", spec.rule_digest(study.experiment)))
     if any(rule != spec.rule_digest(study.experiment) for rule in rules):
         found.append("The rule (contrasts, margins or planned seeds) was changed after cells had run; see the looks.")
     found += _untuned_rates(study)
-    used = [cell for cell in study.cells.values() if cell.state == "complete"]
-    scored = {len(cell.folder.rows(cell.folder.row_files("likelihood")[0])) for cell in used if cell.folder is not None}
+    found.append(f"Numbers hold for this precision: mode {study.experiment.execution.mode}, float32 throughout.")
+    scored = [cell.fewest_documents for cell in study.cells.values() if cell.fewest_documents is not None]
     if scored and min(scored) < FEW_DOCUMENTS:
         found.append(
             f"Only {min(scored)} held-out documents were scored: another collection may well answer differently."
@@ -43,9 +49,11 @@ def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
             "Nothing was tuned for this file by paribus; equal tuning of the arms is the experimenter's to show."
         )
     if any(contrast.minus_treatment is not None for contrast in study.experiment.contrasts.values()):
+        budgets = any(scale.budgets_tokens for scale in study.experiment.scales.values())
+        where = "see the budgets" if budgets else "which are not measured here"
         found.append(
-            "An interaction is a statement about one scale. This one is in nats; in compute multipliers, which are not "
-            "measured here, its sign may be another, and only where both agree is it a finding about the mechanisms."
+            f"An interaction is a statement about one scale. This one is in nats; in compute multipliers ({where}) its "
+            "sign may be another, and only where both agree is it a finding about the mechanisms."
         )
     if any(contrast.metric.startswith("validation.") for contrast in study.experiment.contrasts.values()):
         found.append("A verdict on the validation split is only as good as that split's distance from tuning.")
@@ -79,6 +87,7 @@ def _untuned_rates(study: ReadStudy) -> Iterator[str]:
             arm
             for arm in study.experiment.arms
             if getattr(study.experiment.arm(arm).optimiser, field) == rate
+            and arm not in _tuned(study, f"optimiser.{field}")
             and any(a["arm"] == arm and role in a["parameters_by_role"] for a in study.plan["arms"])
         ]
         if arms:
@@ -88,14 +97,58 @@ def _untuned_rates(study: ReadStudy) -> Iterator[str]:
             )
 
 
-def _altered(study: ReadStudy) -> Iterator[str]:
-    """A finished cell whose rows are not those that were written is named with what changed; it is not used."""
+def _unused(study: ReadStudy) -> Iterator[str]:
+    """A finished cell that cannot be evidence is named with why; none of its numbers is shown."""
     for key, cell in study.cells.items():
-        if cell.alterations:
-            what = "; ".join(cell.alterations[:3])
+        if cell.state not in UNUSED:
+            continue
+        why = "; ".join((*cell.alterations, *cell.faults)[:3])
+        after = " after the cell had ended" if cell.alterations else ""
+        yield f"Cell {_named(key)} is not used: {why}{after}. Delete its folder to train it again."
+
+
+def _not_here(study: ReadStudy) -> Iterator[str]:
+    """A contrast that lacks pairs says at which seeds, and which cells it waits for."""
+    for name, contrast in study.experiment.contrasts.items():
+        scale = study.experiment.contrast_scale(contrast)
+        cells = [
+            study.cells[scale, arm, s, spec.STUDY] for s in study.experiment.seeds.numbers for arm in contrast.arms
+        ]
+        lost = [cell for cell in cells if cell.state not in ENDED]
+        if lost:
+            seeds = len({cell.key[2] for cell in lost})
+            named = ", ".join(f"{_named(cell.key)} ({cell.state})" for cell in lost[:_NAMED])
             yield (
-                f"Cell {_named(key)} is not used: {what} after the cell had ended. Delete its folder to train it again."
+                f"Contrast {name} lacks {seeds} of {study.experiment.seeds.count} pairs: {named}{_more(len(lost))}. "
+                "Nothing is concluded from those seeds."
             )
+
+
+def _unequal_documents(study: ReadStudy) -> Iterator[str]:
+    """Losses on different documents make no pair."""
+    for name, contrast in study.experiment.contrasts.items():
+        if seeds := unequal_documents(study, contrast):
+            split = contrast.metric.partition(".")[0]
+            yield (
+                f"Contrast {name}: the cells of seed {', '.join(map(str, seeds))} did not score the same documents of "
+                f"the {split} split; nothing is concluded from them."
+            )
+
+
+def _without_digests(study: ReadStudy) -> Iterator[str]:
+    """Rows whose digests were not kept could have been changed without a trace."""
+    ended = [
+        c for c in study.cells.values() if c.state in ENDED and c.folder is not None and not c.folder.keeps_digests
+    ]
+    if ended:
+        named = ", ".join(_named(cell.key) for cell in ended[:_NAMED])
+        yield (
+            f"No digests of the rows were kept with {named}{_more(len(ended))}: a later change would not be noticed."
+        )
+
+
+def _more(count: int) -> str:
+    return f" and {count - _NAMED} more" if count > _NAMED else ""
 
 
 def _without_metric(study: ReadStudy) -> Iterator[str]:
@@ -107,24 +160,31 @@ def _without_metric(study: ReadStudy) -> Iterator[str]:
         ]
         without = [c for c in cells if c.state == "complete" and c.final(contrast.metric) is None]
         if without:
-            named = ", ".join(_named(cell.key) for cell in without[:3])
-            more = f" and {len(without) - 3} more" if len(without) > 3 else ""
-            yield f"Contrast {name}: no {contrast.metric} in the rows of {named}{more}; nothing is concluded from them."
+            named = ", ".join(_named(cell.key) for cell in without[:_NAMED]) + _more(len(without))
+            yield f"Contrast {name}: no {contrast.metric} in the rows of {named}; nothing is concluded from them."
 
 
 def _unequal_milestones(study: ReadStudy) -> Iterator[str]:
     """Cells of a contrast that were measured at different budgets are compared at the last one only."""
     for name, contrast in study.experiment.contrasts.items():
         budgets = {
-            tuple(sorted({m.tokens_seen for m in cell.measurements}))
+            tuple(sorted({(m.split, m.tokens_seen) for m in cell.measurements}))
             for group in complete_groups(study, contrast)
             for cell in group
         }
         if len(budgets) > 1:
-            shown = "; ".join(", ".join(f"{tokens:,}" for tokens in at) for at in sorted(budgets))
+            shown = "; ".join(
+                ", ".join(f"{split} at {tokens:,}" for split, tokens in at) or "none" for at in sorted(budgets)
+            )
             yield f"Contrast {name}: its cells were measured at different numbers of tokens ({shown})."
 
 
 def _named(key: spec.Key) -> str:
     scale, arm, seed, variant = key
     return f"{scale}/{arm}/{seed}" + (f" ({variant})" if variant else "")
+
+
+def _tuned(study: ReadStudy, field: str) -> set[str]:
+    """Arms for which the study itself searched this field."""
+    knobs = {} if study.experiment.tuning is None else study.experiment.tuning.knobs
+    return {arm for arm, knob in knobs.items() if knob == field}

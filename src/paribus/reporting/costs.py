@@ -6,26 +6,30 @@ from typing import Any
 import numpy as np
 
 from paribus.experiment import spec
-from paribus.experiment.code import code_digest
-from paribus.reading import ReadStudy
+from paribus.reading.study import ReadStudy
 from paribus.report.content import CostRow
-from paribus.reporting.due import due, losses_by_budget
+from paribus.reporting.due import DIVERGED, SILENT, confidence_of, losses_by_budget, once
 from paribus.stats.iso import IsoComparison, IsoView, iso_comparison
-from paribus.stats.rule import Verdict
+from paribus.stats.rule import Verdict, Word
 from paribus.stats.step_ratio import StepRatio, step_ratio
 
 
 def costs(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[CostRow]:
-    """Every simple contrast that is due; an interaction has no cost of its own."""
+    """Every pair of arms; what is left of a gain only where the contrast is due. An interaction has no cost."""
     flops = {(a["scale"], a["arm"]): a["training_flops_per_token"] for a in study.plan["arms"]}
-    for contrast, verdict in due(study, verdicts):
-        if len(contrast.arms) > 2:
+    every = ((study.experiment.contrasts[verdict.name], verdict) for verdict in verdicts)
+    for contrast, verdict in once(study, every):
+        if len(contrast.arms) > 2 or not {(verdict.scale, arm) for arm in contrast.arms} <= flops.keys():
             continue
         scale = study.experiment.contrast_scale(contrast)
-        measured = study.folder.cost(scale)
-        reason = _not_usable(study, scale, contrast, measured)
+        measured, reason = study.cost(scale)
+        reason = reason or _not_usable(study, scale, contrast, measured)
         timed = None if measured is None or reason else _ratio(measured, contrast)
         flop_ratio = flops[scale, contrast.treatment] / flops[scale, contrast.baseline]
+        if verdict.word in SILENT or verdict.word is Word.DIVERGENCE:
+            why = f"Nothing is left to compare: {DIVERGED}." if verdict.word is Word.DIVERGENCE else ""
+            yield _row(verdict, measured, timed, flop_ratio, None, " ".join(filter(None, (why, reason))), contrast)
+            continue
         tokens, seeds, tables = losses_by_budget(study, contrast, verdict)
         treatment, baseline = tables[contrast.treatment], tables[contrast.baseline]
         found = iso_comparison(
@@ -38,6 +42,7 @@ def costs(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[CostRow]:
             seeds=seeds,
             unit="nats per token",
             dependent=study.experiment.scales[scale].budget_cells == "branches",
+            confidence=confidence_of(verdict),
         )
         yield _row(verdict, measured, timed, flop_ratio, found, reason, contrast)
 
@@ -46,13 +51,17 @@ def _not_usable(study: ReadStudy, scale: str, contrast: spec.Contrast, measured:
     """Why a measurement of time says nothing about the present arms; empty where it does."""
     if measured is None:
         return "The time of an update was not measured; `paribus cost` does it."
-    codes = {(a["scale"], a["arm"]): code_digest(a["code_roots"]) for a in study.plan["arms"]}
-    identity = measured["identity"]
-    for arm in contrast.arms:
-        same_code = identity["code"].get(arm) == codes.get((scale, arm))
-        if not same_code or identity["arms"].get(arm) != spec.declared(study.experiment, scale, arm):
-            return f"The time of {arm} was measured under another file or code; `paribus cost` measures it anew."
-    return ""
+    try:
+        arms, code = measured["identity"]["arms"], measured["identity"]["code"]
+        for arm in contrast.arms:
+            declared = spec.declared(study.experiment, scale, arm)
+            if code.get(arm) != study.code_digests.get((scale, arm)) or arms.get(arm) != declared:
+                return f"The time of {arm} was measured under another file or code; `paribus cost` measures it anew."
+        rounds = {len(measured["seconds"][arm]) for arm in (*contrast.arms, measured["again"]["column"])}
+        whole = len(rounds) == 1 and {*contrast.arms} <= measured["bytes_for_backward"].keys() and measured["host"]
+    except (KeyError, TypeError, AttributeError):
+        whole = False
+    return "" if whole else "The measurement of time is damaged and not used; `paribus cost` measures it anew."
 
 
 def _ratio(measured: Mapping[str, Any], contrast: spec.Contrast) -> StepRatio:
@@ -71,36 +80,39 @@ def _row(
     measured: Mapping[str, Any] | None,
     timed: StepRatio | None,
     flop_ratio: float,
-    found: IsoComparison,
+    found: IsoComparison | None,
     reason: str,
     contrast: spec.Contrast,
 ) -> CostRow:
     usable = timed is not None and not timed.refusal
     again = timed.again_log_ratio if timed is not None else None
-    end = found.break_even
-    said = [found.sentence, reason, timed.refusal if timed is not None else ""]
-    memory = (measured or {}).get("bytes_for_backward", {})
+    end = None if found is None or found.refusal or found.break_even.refusal else found.break_even
+    said = ["" if found is None else found.sentence, reason]
+    if timed is not None:
+        notes = () if found is None else found.notes
+        said += [timed.refusal, *(f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys((*notes, *timed.notes)))]
+    seen = measured if measured is not None and not reason else {}
     return CostRow(
         contrast=verdict.name,
         scale=verdict.scale,
-        host=(measured or {}).get("host", ""),
+        host=seen.get("host", ""),
         rounds=timed.rounds if timed is not None else 0,
         step_time_ratio=timed.ratio if timed is not None and usable else None,
         step_time_ratio_interval=timed.interval() if timed is not None else None,
         same_arm_ratio=None if again is None else float(np.exp(again)),
         flop_ratio=flop_ratio,
-        **_views("iso_step", found.steps),
-        **_views("iso_flop", found.flops),
-        **_views("iso_time", found.time),
-        break_even_ratio=None if end.refusal or found.refusal else end.multiplier,
-        break_even_interval=None if end.refusal or found.refusal else end.interval,
+        **_views("iso_step", None if found is None else found.steps),
+        **_views("iso_flop", None if found is None else found.flops),
+        **_views("iso_time", None if found is None else found.time),
+        break_even_ratio=None if end is None else end.multiplier,
+        break_even_interval=None if end is None else end.interval,
         sentence=" ".join(part for part in said if part),
-        peak_memory_ratio=_over(memory, contrast) if not reason else None,
+        backward_memory_ratio=_over(seen.get("bytes_for_backward", {}), contrast),
     )
 
 
-def _views(name: str, view: IsoView) -> dict[str, Any]:
-    return {name: view.mean, f"{name}_interval": view.interval}
+def _views(name: str, view: IsoView | None) -> dict[str, Any]:
+    return {name: None if view is None else view.mean, f"{name}_interval": None if view is None else view.interval}
 
 
 def _over(memory: Mapping[str, int], contrast: spec.Contrast) -> float | None:

@@ -6,15 +6,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paribus.experiment import spec
-from paribus.reading import ReadCell, ReadStudy
+from paribus.reading.cell import ReadCell, same_documents
+from paribus.reading.study import ReadStudy
 from paribus.stats.rule import Verdict, Word
+
+SILENT = (Word.WAITING, Word.FUTILE)
+"""words beside which no interval is shown, so none may stand below them either"""
+DIVERGED = "a cell diverged: nothing is estimated from the cells that are left, which favour the arm that lost one"
 
 
 def due(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[tuple[spec.Contrast, Verdict]]:
-    """Every contrast whose verdict does not wait, with its verdict."""
+    """Every contrast that has come to an interval, or to the reason why it has none, with its verdict."""
     for verdict in verdicts:
-        if verdict.word is not Word.WAITING:
+        if verdict.word not in SILENT:
             yield study.experiment.contrasts[verdict.name], verdict
+
+
+def once(study: ReadStudy, found: Iterator[tuple[spec.Contrast, Verdict]]) -> Iterator[tuple[spec.Contrast, Verdict]]:
+    """Of contrasts that differ in their metric alone the first: budgets and costs are in nats for all of them."""
+    seen = set()
+    for contrast, verdict in found:
+        key = (study.experiment.contrast_scale(contrast), contrast.arms, nll_metric(contrast))
+        if key not in seen:
+            seen.add(key)
+            yield contrast, verdict
+
+
+def confidence_of(verdict: Verdict) -> float:
+    """Of every interval beside the headline: no wider claim than the headline's own."""
+    return 0.95 if verdict.interval_confidence is None else verdict.interval_confidence
 
 
 def counted_seeds(study: ReadStudy, verdict: Verdict) -> tuple[int, ...]:
@@ -47,9 +67,9 @@ def nll_metric(contrast: spec.Contrast) -> str:
 def losses_by_budget(
     study: ReadStudy, contrast: spec.Contrast, verdict: Verdict
 ) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, NDArray[np.float64]]]:
-    """Budgets in tokens, seeds, and of each arm the losses [seed budget] of cells that finished their own schedule.
+    """Trained tokens (whole updates), seeds, and of each arm the losses [seed budget] of finished schedules.
 
-    Nats per token; NaN for a cell that is not complete.
+    Nats per token; NaN for a cell that is not complete, and for a pair whose cells scored different documents.
     """
     scale = study.experiment.contrast_scale(contrast)
     size = study.experiment.scales[scale]
@@ -61,4 +81,12 @@ def losses_by_budget(
         return np.nan if found is None else found
 
     tables = {arm: np.array([[loss(arm, seed, v) for v in variants] for seed in seeds]) for arm in contrast.arms}
-    return (*size.budgets_tokens, size.budget_tokens), seeds, tables
+    for row, seed in enumerate(seeds):
+        for column, variant in enumerate(variants):
+            # Losses on different documents make no pair.
+            if not same_documents([study.cells[scale, a, seed, variant] for a in contrast.arms], metric.split(".")[0]):
+                for table in tables.values():
+                    table[row, column] = np.nan
+    batch = study.experiment.arm(contrast.arms[-1]).batch_tokens
+    trained = tuple(-(-budget // batch) * batch for budget in (*size.budgets_tokens, size.budget_tokens))
+    return trained, seeds, tables

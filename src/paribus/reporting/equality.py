@@ -1,7 +1,8 @@
 """What the arms share, and how that was proven: batches, initial values, updates, A/A repeats, gates."""
 
 from paribus.experiment import spec
-from paribus.reading import ReadCell, ReadStudy
+from paribus.reading.cell import ReadCell
+from paribus.reading.study import ReadStudy
 from paribus.report.content import HeldEqual
 
 

@@ -3,27 +3,35 @@
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from paribus.errors import ParibusError
 from paribus.experiment import spec
-from paribus.reading import ReadCell, ReadStudy, contrast_differences
+from paribus.reading.cell import ReadCell
+from paribus.reading.evidence import contrast_differences
+from paribus.reading.study import ReadStudy
 from paribus.report.content import EstimateRow
-from paribus.reporting.due import counted_seeds, due, groups, signs
+from paribus.reporting.due import DIVERGED, confidence_of, counted_seeds, due, groups, signs
 from paribus.seeds import generator
 from paribus.stats.clusters import pooled_scales
 from paribus.stats.new_documents import NewDocuments, new_documents
 from paribus.stats.paired import constant, paired_t, t_critical
 from paribus.stats.ratio import byte_weights
-from paribus.stats.rule import Verdict
+from paribus.stats.rule import Verdict, Word
 
-CONFIDENCE = 0.95
+_OF_DOCUMENT = ["document", "source", "tokens", "bytes"]
 _OTHER_UNIT = {"nll": ("bits_per_byte", "bits per byte"), "bits_per_byte": ("nll", "nats per token")}
 
 
 def estimates(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[EstimateRow]:
     """For each contrast that is due: new documents in its own unit, and both estimands in the other unit."""
+    every = study.experiment.contrasts.values()
+    declared = {(study.experiment.contrast_scale(contrast), contrast.arms, contrast.metric) for contrast in every}
     for contrast, verdict in due(study, verdicts):
+        if verdict.word is Word.DIVERGENCE:
+            yield _without(verdict, "new documents", verdict.unit, DIVERGED)
+            continue
         cells = groups(study, contrast, verdict)
         if len(cells) < 2:
             continue
@@ -34,11 +42,10 @@ def estimates(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[Estim
         except ParibusError as error:
             yield _without(verdict, "new documents", verdict.unit, str(error))
             continue
-        yield from (
-            _new(verdict, rows, quantity, verdict.unit),
-            _these(verdict, rows, other, unit),
-            _new(verdict, rows, other, unit),
-        )
+        yield _new(verdict, rows, quantity, verdict.unit)
+        own = (verdict.scale, contrast.arms, f"{split}.{other}")
+        if own not in declared:  # where the file asks for that unit itself, it has a contrast with the same rows
+            yield from (_these(verdict, rows, other, unit), _new(verdict, rows, other, unit))
 
 
 def across_scales(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[EstimateRow]:
@@ -47,6 +54,9 @@ def across_scales(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[E
     for contrast, verdict in due(study, verdicts):
         found.setdefault((contrast.arms, contrast.metric), []).append((contrast, verdict))
     for same in found.values():
+        if len(same) > 1 and any(verdict.word is Word.DIVERGENCE for _, verdict in same):
+            yield _without(same[0][1], "scales together", same[0][1].unit, DIVERGED)
+            continue
         by_scale: dict[str, dict[int, float]] = {}
         for contrast, verdict in same:
             pairs = contrast_differences(study, contrast)
@@ -59,7 +69,9 @@ def across_scales(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[E
         estimand = f"scales {', '.join(by_scale)} together"
         sign = -1 if first.lower_is_better else 1
         try:
-            pooled = pooled_scales(by_scale, sign=sign, generator=generator(study.experiment.study, "across scales"))
+            flips = generator(study.experiment.study, "across scales")
+            confidence = max(confidence_of(verdict) for _, verdict in same)
+            pooled = pooled_scales(by_scale, sign=sign, confidence=confidence, generator=flips)
         except ParibusError as error:
             yield _without(first, estimand, first.unit, str(error))
             continue
@@ -75,33 +87,40 @@ def across_scales(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[E
 class _Documents:
     """Differences of summed nats [seed document] of one contrast, with what the documents weigh."""
 
-    def __init__(self, differences: NDArray[np.float64], tokens: NDArray[np.int64], size: NDArray[np.int64]) -> None:
+    def __init__(self, differences: NDArray[np.float64], documents: pa.Table) -> None:
         self.differences = differences
-        self._tokens, self._bytes = tokens, size
+        self._documents = documents
+
+    @property
+    def sources(self) -> list[str] | None:
+        """The source of each document where several documents share one; None where that says nothing."""
+        found = self._documents["source"].to_pylist()
+        return found if 1 < len(set(found)) < len(found) else None
 
     @classmethod
     def of(cls, contrast: spec.Contrast, cells: dict[int, list[ReadCell]], split: str) -> "_Documents":
         """ParibusError where the cells did not score the same documents."""
-        first: tuple[list[str], NDArray[np.int64], NDArray[np.int64]] | None = None
+        first: pa.Table | None = None
         sums = []
         for seed, group in cells.items():
             total = 0.0
             for sign, cell in zip(signs(contrast), group, strict=True):
-                table = cell.document_rows(split, ("document", "tokens", "bytes", "nats"))
+                table = cell.document_rows(split, (*_OF_DOCUMENT, "nats"))
                 if table is None:
                     raise ParibusError(f"no document of the {split} split was scored at seed {seed}")
-                own = (table["document"].to_pylist(), table["tokens"].to_numpy(), table["bytes"].to_numpy())
-                if first is None:
-                    first = own
-                elif own[0] != first[0] or not np.array_equal(own[1], first[1]):
+                own = table.select(_OF_DOCUMENT)
+                first = own if first is None else first
+                if not own.equals(first):
                     raise ParibusError(f"the cells of seed {seed} did not score the same documents")
                 total = total + sign * table["nats"].to_numpy()
             sums.append(total)
         assert first is not None
-        return cls(np.array(sums), first[1], first[2])
+        return cls(np.array(sums), first)
 
     def weights(self, quantity: str) -> NDArray[np.float64]:
-        return self._tokens.astype(np.float64) if quantity == "nll" else byte_weights(self._bytes)
+        if quantity == "nll":
+            return self._documents["tokens"].to_numpy().astype(np.float64)
+        return byte_weights(self._documents["bytes"].to_numpy())
 
 
 def _these(verdict: Verdict, rows: _Documents, quantity: str, unit: str) -> EstimateRow:
@@ -110,29 +129,35 @@ def _these(verdict: Verdict, rows: _Documents, quantity: str, unit: str) -> Esti
     if constant(by_seed):
         return _without(verdict, "these documents", unit, "all differences are identical")
     test = paired_t(by_seed)
-    half = t_critical(test.degrees_of_freedom, CONFIDENCE) * test.standard_error
+    confidence = confidence_of(verdict)
+    half = t_critical(test.degrees_of_freedom, confidence) * test.standard_error
     bounds = (test.mean - half, test.mean + half)
     what = (verdict.name, verdict.scale, "these documents", unit)
-    return EstimateRow(*what, test.mean, test.standard_error, test.degrees_of_freedom, bounds, CONFIDENCE)
+    return EstimateRow(*what, test.mean, test.standard_error, test.degrees_of_freedom, bounds, confidence)
 
 
 def _new(verdict: Verdict, rows: _Documents, quantity: str, unit: str) -> EstimateRow:
+    confidence, sources = confidence_of(verdict), rows.sources
     try:
-        found = new_documents(rows.differences, rows.weights(quantity), confidence=CONFIDENCE)
+        found = new_documents(rows.differences, rows.weights(quantity), sources, confidence=confidence)
     except ParibusError as error:
         return _without(verdict, "new documents", unit, str(error))
     what = (verdict.name, verdict.scale, "new documents", unit)
     numbers = (found.mean, found.standard_error, found.degrees_of_freedom, found.interval)
-    return EstimateRow(*what, *numbers, CONFIDENCE, _said(found))
+    return EstimateRow(*what, *numbers, confidence, _said(found))
 
 
 def _said(found: NewDocuments) -> str:
     share = max(found.document_share, 0.0)  # a rounding below 0 where documents add nothing
-    said = f"{found.documents} documents; {100 * share:.0f} % of the variance is the documents'"
+    of = f" of {found.clusters} sources" if found.clusters < found.documents else ""
+    said = f"{found.documents} documents{of}; {100 * share:.0f} % of the variance is the documents'"
     if found.largest_share > 1 / 3:
-        said += f"; one document is {100 * found.largest_share:.0f} % of the text, so the interval is too short"
+        said += (
+            f"; one {'source' if of else 'document'} is {100 * found.largest_share:.0f} % of the text, so the interval "
+            "is too short"
+        )
     return said
 
 
 def _without(verdict: Verdict, estimand: str, unit: str, why: str) -> EstimateRow:
-    return EstimateRow(verdict.name, verdict.scale, estimand, unit, None, None, None, None, CONFIDENCE, why)
+    return EstimateRow(verdict.name, verdict.scale, estimand, unit, None, None, None, None, confidence_of(verdict), why)

@@ -1,13 +1,14 @@
 """What the taps saw, from a cell's rows: diagnostics, interventions at evaluation, and how far depth routes move."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paribus.reading import ReadCell, ReadStudy
+from paribus.reading.cell import ReadCell
+from paribus.reading.study import ReadStudy
 from paribus.report.content import EVERY_POSITION, DiagnosticValue, InterventionValue, RouteChange
 from paribus.stats import documents
 from paribus.stats.divergence import RouteKey, between_seeds
@@ -71,20 +72,33 @@ def interventions(cell: ReadCell) -> Iterator[InterventionValue]:
             yield InterventionValue(*what, float(change.value), error, int(change.documents))
 
 
-def route_changes(complete: Iterable[ReadCell]) -> Iterator[RouteChange]:
-    """How far each depth route moves between the seeds of an arm."""
+def route_changes(complete: Sequence[ReadCell]) -> tuple[list[RouteChange], list[str]]:
+    """How far depth routes move between the seeds of an arm, and a sentence for each cell whose routes lack rows."""
+    changes: list[RouteChange] = []
+    said: list[str] = []
     for scale, arm in dict.fromkeys(cell.key[:2] for cell in complete):
-        routes = {cell.key[2]: _routes(cell) for cell in complete if cell.key[:2] == (scale, arm)}
-        for found in between_seeds(routes):
-            yield RouteChange(scale, arm, found.site, found.layer, found.role, found.seeds, found.nats)
+        routes: dict[int, dict[RouteKey, NDArray[np.floating]]] = {}
+        for cell in complete:
+            if cell.key[:2] == (scale, arm):
+                routes[cell.key[2]], lost = _routes(cell)
+                if lost:
+                    where = "/".join(map(str, cell.key[:3]))
+                    said.append(f"{lost} depth routes of {where} lack rows and are not compared between seeds.")
+        changes += [
+            RouteChange(scale, arm, found.site, found.layer, found.role, found.seeds, found.nats)
+            for found in between_seeds(routes)
+        ]
+    return changes, said
 
 
-def _routes(cell: ReadCell) -> dict[RouteKey, NDArray[np.floating]]:
-    """Weights [position source] of every route that the cell kept."""
+def _routes(cell: ReadCell) -> tuple[dict[RouteKey, NDArray[np.floating]], int]:
+    """Weights [position source] of every route that the cell kept, and how many cannot be laid out again."""
     assert cell.folder is not None
-    found = {}
+    found, lost = {}, 0
     for name in cell.folder.row_files("routes"):
         rows = cell.folder.rows(name)
+        if not len(rows):
+            continue
         site, role = (rows[column].dictionary_encode().combine_chunks() for column in ("site", "role"))
         layer, source = rows["layer"].to_numpy(), rows["source"].to_numpy()
         codes = np.stack([site.indices.to_numpy(), layer, role.indices.to_numpy()], -1)
@@ -94,5 +108,9 @@ def _routes(cell: ReadCell) -> dict[RouteKey, NDArray[np.floating]]:
             s, number, r = codes[first]
             key = (site.dictionary[int(s)].as_py(), int(number), role.dictionary[int(r)].as_py())
             weights = rows["weight"].slice(first, stop - first).to_numpy()
-            found[key] = weights.reshape(-1, int(source[first:stop].max()) + 1)
-    return found
+            sources = int(source[first:stop].max()) + 1
+            if len(weights) % sources:
+                lost += 1
+            else:
+                found[key] = weights.reshape(-1, sources)
+    return found, lost

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paribus.published import read
-from paribus.reading import ReadStudy
+from paribus.reading.study import ReadStudy
 from paribus.report.content import NoiseRow, PublishedRow
 from paribus.stats.replication import replication
 from paribus.stats.rule import Verdict, Word
@@ -15,7 +15,7 @@ def published(
     study: ReadStudy, verdicts: tuple[Verdict, ...], noise: tuple[NoiseRow, ...], experiment_folder: Path
 ) -> Iterator[PublishedRow]:
     """One row a contrast that names a figure; ours is left empty before its words are due."""
-    twins = next((row.sd_of_difference for row in noise if row.kind == "perturbed twin"), None)
+    twins = {(row.scale, row.metric): row.sd_of_difference for row in noise if row.kind == "perturbed twin"}
     for verdict in verdicts:
         figure = study.experiment.contrasts[verdict.name].published
         if figure is None:
@@ -39,7 +39,7 @@ def published(
             theirs_standard_error=theirs.standard_error,
             theirs_seeds=theirs.seeds,
             same_recipe=figure.same_recipe,
-            aa_sd=twins if verdict.primary else None,
+            aa_sd=twins.get((verdict.scale, verdict.metric)),
             unit=verdict.unit,
         )
         ours = (verdict.mean, verdict.interval, found.word.value, found.sentence)

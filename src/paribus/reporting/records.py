@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from paribus.experiment import spec
-from paribus.reading import ReadCell, ReadStudy, contrast_differences
+from paribus.reading.cell import ReadCell
+from paribus.reading.evidence import contrast_differences
+from paribus.reading.study import ReadStudy
 from paribus.report.content import CellRow, Curve, Look, PairRow
 
 _VARIANTS = {spec.REPEAT: "A/A repeat", spec.TWIN: "A/A twin"}

@@ -15,6 +15,7 @@ runs/<study>/<scale>/<arm>/<seed>-<digest>/
 import datetime
 import hashlib
 import io
+import json
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paribus.errors import StudyFolderError
+from paribus.runs import layout
 from paribus.runs.claims import claimed
 from paribus.runs.records import (
     append_line,
@@ -88,9 +90,16 @@ class CellFolder:
         write_durably(self.path / f"{name}.parquet", content.getvalue())
 
     def rows(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A row file, or some of its columns. StudyFolderError where it cannot be read."""
+        """A row file, or some of its columns. StudyFolderError where it cannot be read, or lacks one of them."""
         try:
             with pq.ParquetFile(self.path / f"{name}.parquet") as file:
+                lacking = [column for column in columns or () if column not in file.schema_arrow.names]
+                if lacking:
+                    raise StudyFolderError(
+                        f"{self.path / name}.parquet has no column '{lacking[0]}'",
+                        received=", ".join(file.schema_arrow.names),
+                        remedy="delete the cell's folder and run again; other cells are kept",
+                    )
                 # Small files: handing them to a pool of threads costs more than it saves.
                 return file.read(columns=None if columns is None else list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as error:
@@ -145,17 +154,57 @@ class CellFolder:
 
     def _row_digests(self) -> dict[str, str]:
         files = sorted([*self.path.glob("*/*.parquet"), *self.path.glob("metrics.jsonl")])
-        return {str(file.relative_to(self.path)): _digest(file) for file in files}
+        return {str(file.relative_to(self.path)): _digest(file) for file in files if file.is_file()}
 
     def alterations(self) -> list[str]:
-        """What of a finished cell's rows is no longer as it was written, in words; empty where all of it is."""
-        written = self.summary().get("row_digests", {})
+        """What of a finished cell's rows is no longer as it was written, in words; empty where all of it is.
+
+        A cell that ended before digests were kept says nothing: see `keeps_digests`.
+        """
+        written = self._written_digests()
+        if not written:
+            return []
         present = self._row_digests()
         missing = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
         changed = [
             f"{name} was changed" for name in sorted(written) if present.get(name, written[name]) != written[name]
         ]
-        return missing + changed
+        return missing + changed + [f"{name} was added" for name in sorted(present.keys() - written.keys())]
+
+    def _written_digests(self) -> dict[str, str]:
+        try:
+            summary = self.summary()
+        except StudyFolderError:
+            return {}
+        return (
+            summary["row_digests"] or {} if not layout.fault(layout.Ended, summary) and "row_digests" in summary else {}
+        )
+
+    @property
+    def keeps_digests(self) -> bool:
+        """Whether a change of the cell's rows would be noticed."""
+        return bool(self._written_digests())
+
+    def faults(self, scale: str, arm: str, seed: int, variant: str) -> list[str]:
+        """Which records of a finished cell cannot be used, in words, whatever their digests say; empty where all can.
+
+        Rows and metrics are not looked into. `scale` and the others say which cell it must be.
+        """
+        if (self.path / "DONE").exists() and (self.path / "DIVERGED").exists():
+            return ["it is marked DONE and DIVERGED at once"]
+        complete = self.state == "complete"
+        found = [_fault_of(self.path / "DONE", layout.Done)] if complete else []
+        found += [_fault_of(self.path / "DIVERGED", layout.Ended)] if not complete else []
+        found.append(
+            _fault_of(self.path / "cell.json", layout.CellRecord) or self._fault_of_identity(scale, arm, seed, variant)
+        )
+        return [what for what in found if what]
+
+    def _fault_of_identity(self, scale: str, arm: str, seed: int, variant: str) -> str:
+        record = self.record()
+        own = (record["scale"], record["arm"], record["seed"], record.get("variant", ""))
+        same = own == (scale, arm, seed, variant) and self.path.name.split("-")[1:2] == [record["digest"]]
+        return "" if same else f"cell.json is that of {'/'.join(map(str, own[:3]))}, digest {record['digest']}"
 
     def summary(self) -> dict[str, Any]:
         """What the cell ended with. StudyFolderError where it has not."""
@@ -168,6 +217,14 @@ def _step_of(checkpoint: Path) -> int:
 
 def _files_of(checkpoint: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in checkpoint.iterdir() if file.name != MARKER}
+
+
+def _fault_of(file: Path, kind: type[layout.CellRecord | layout.Ended]) -> str:
+    try:
+        wrong = layout.fault(kind, read_json(file))
+    except StudyFolderError as error:
+        wrong = error.received
+    return f"{file.name} is not as it was written ({wrong})" if wrong else ""
 
 
 def _digest(file: Path) -> str:
@@ -188,7 +245,7 @@ class StudyFolder:
         aside = f".{identity.name}."
         present = [e.name for e in self.path.iterdir() if not e.name.startswith(aside)] if self.path.exists() else []
         if identity.exists():
-            found = read_json(identity)
+            found = _read_table(identity, "restore it from a copy; the cells beside it are untouched") or {}
             if found.get("study") != study or found.get("format") != FORMAT:
                 raise StudyFolderError(
                     f"{self.path} is the run folder of another study",
@@ -228,22 +285,77 @@ class StudyFolder:
         write_json(self.path / "plan.json", plan)
 
     def plan(self) -> dict[str, Any] | None:
-        """The plan of the newest run; None before the first."""
-        return read_json(self.path / "plan.json") if (self.path / "plan.json").exists() else None
+        """The plan of the newest run; None before the first. StudyFolderError where it cannot be read."""
+        path = self.path / "plan.json"
+        return _read_table(path, "delete this file alone: `paribus run` writes it anew, and cells are kept")
 
     def write_cost(self, scale: str, cost: Mapping[str, Any]) -> None:
         write_json(self.path / "cost" / f"{scale}.json", cost)
 
     def cost(self, scale: str) -> dict[str, Any] | None:
-        """What updates of the arms were measured to cost at a scale; None where nobody measured."""
+        """What updates of the arms were measured to cost at a scale; None where nobody measured.
+
+        StudyFolderError where the record cannot be read.
+        """
         path = self.path / "cost" / f"{scale}.json"
-        return read_json(path) if path.exists() else None
+        return _read_table(path, "delete this file alone: `paribus cost` measures anew")
 
     def append_look(self, command: str, pairs: Mapping[str, int], words: Mapping[str, str], rule_digest: str) -> None:
         """One more line of the append-only ledger: who looked, how many pairs were there, which words were shown."""
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"time": time, "command": command, "pairs": dict(pairs), "words": dict(words)}
-        append_line(self.path / "looks.jsonl", {**line, "rule_digest": rule_digest})
+        path = self.path / "looks.jsonl"
+        with explaining_storage(path):
+            if path.is_file() and not path.read_bytes().endswith(b"\n") and not _ledger_line(_last_line(path))[1]:
+                # A whole look that lost its newline in an editor must not be taken for one that a kill has torn.
+                write_durably(path, path.read_bytes() + b"\n")
+        append_line(path, {**line, "rule_digest": rule_digest})
 
     def looks(self) -> list[dict[str, Any]]:
-        return read_lines(self.path / "looks.jsonl")
+        """Every line of the ledger that can be read; `unreadable_looks` says which cannot."""
+        return [line for line, _ in self._ledger() if line is not None]
+
+    def unreadable_looks(self) -> list[str]:
+        """Lines of the ledger that are no look, in words. What was seen then is not known."""
+        return [f"line {number} ({wrong})" for number, (_, wrong) in enumerate(self._ledger(), 1) if wrong]
+
+    def _ledger(self) -> list[tuple[dict[str, Any] | None, str]]:
+        path = self.path / "looks.jsonl"
+        if not path.exists():
+            return []
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except OSError as error:
+            return [(None, error.strerror or str(error))]
+        found = [_ledger_line(line) for line in lines[:-1]]
+        last = _ledger_line(lines[-1])
+        return [*found, last] if not last[1] else found  # a torn last line, left by a kill, was never shown
+
+
+def _ledger_line(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    """(the look, "") or (None, what is wrong)."""
+    try:
+        look = json.loads(line)
+    except ValueError as error:
+        return None, str(error)
+    wrong = layout.look_fault(look)
+    return (None, wrong) if wrong else (look, "")
+
+
+def _last_line(path: Path) -> bytes:
+    return path.read_bytes().rpartition(b"\n")[2]
+
+
+def _read_table(path: Path, remedy: str) -> dict[str, Any] | None:
+    """A JSON table that lies beside the cells; None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        found = read_json(path)
+    except StudyFolderError as error:
+        raise StudyFolderError(error.what, expected=error.expected, received=error.received, remedy=remedy) from error
+    if not isinstance(found, dict):
+        raise StudyFolderError(
+            f"{path} is not readable", expected="a JSON table", received=type(found).__name__, remedy=remedy
+        )
+    return found

@@ -9,6 +9,9 @@ from typing import Any
 
 from paribus.errors import StorageError, StudyFolderError
 
+RESTORE = "restore this file from a copy; where it belongs to one cell, deleting that cell's folder trains it anew"
+"""what is right for any file of a run folder. Whoever knows which one is read says something better"""
+
 
 @contextmanager
 def explaining_storage(path: Path) -> Iterator[None]:
@@ -58,8 +61,8 @@ def write_json(path: Path, value: Any) -> None:
     write_durably(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file. StudyFolderError where it is not one."""
+def read_json(path: Path, remedy: str = RESTORE) -> Any:
+    """The content of a JSON file. StudyFolderError with the `remedy` for this file where it is not one."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -67,7 +70,7 @@ def read_json(path: Path) -> Any:
             f"{path} is not readable",
             expected="a JSON file written by paribus",
             received=str(error),
-            remedy="restore it, or delete the folder that holds it and run again",
+            remedy=remedy,
         ) from error
 
 
@@ -90,8 +93,11 @@ def append_line(path: Path, value: Any) -> None:
             file.write(json_line(value))
 
 
-def read_lines(path: Path) -> list[Any]:
-    """All complete lines. A torn last line, left by a kill, is not a line."""
+def read_lines(path: Path, remedy: str = RESTORE) -> list[Any]:
+    """All complete lines. A torn last line, left by a kill, is not a line.
+
+    StudyFolderError with the `remedy` for this file where another line is not JSON.
+    """
     if not path.exists():
         return []
     complete, _, _ = path.read_bytes().rpartition(b"\n")
@@ -100,6 +106,7 @@ def read_lines(path: Path) -> list[Any]:
     except ValueError as error:
         raise StudyFolderError(
             f"{path} holds a line that is not JSON",
+            expected="JSON, one record a line",
             received=str(error),
-            remedy="delete the folder that holds it and run again; other cells are kept",
+            remedy=remedy,
         ) from error

@@ -3,7 +3,7 @@
 Seed s names one set of documents in one order at every scale, so its differences D_ks at scales k share whatever that
 seed was lucky with. The unit of replication stays the seed:
 
-    M_s = mean over the scales k that have seed s of D_ks / u_k        u_k = 1, or the scale's smallest effect
+    M_s = mean over the scales k that have seed s of D_ks
     pooled mean = mean_s M_s, with a t interval on S - 1 degrees of freedom
     sign-flip: all differences of a seed keep or change their sign together (2^S flips)
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.stats import paired
 
 Scales = Mapping[str, Mapping[int, float]]
@@ -41,33 +41,25 @@ class PooledScales:
     wins: int
     """pairs, of `pairs`, in which the treatment is better"""
     pairs: int
-    seed_wins: int
-    """seeds, of `seeds`, whose mean over scales is better"""
     seeds: int
     """clusters: different seed numbers"""
     scales: tuple[str, ...]
-    incomplete: tuple[int, ...]
-    """seeds that some scale lacks; their means are over the scales that have them"""
-    in_smallest_effects: bool
-    """whether each difference was divided by its scale's margin; otherwise all are in one unit, that of the metric"""
 
 
 def pooled_scales(
     by_scale: Scales,
     *,
     sign: int,
-    margins: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     generator: np.random.Generator | None = None,
 ) -> PooledScales:
     """The pooled contrast; `sign` is +1 where higher values are better, -1 where lower values are.
 
-    Without `margins` (scale -> smallest effect) every difference counts in the metric's own unit, which asks for a
-    metric that means the same at every scale. `generator` is needed above 20 seeds, where flips are drawn.
+    Every difference counts in the metric's own unit, which asks for a metric that means the same at every scale. A seed
+    that a scale lacks counts with the scales that have it. `generator` is needed above 20 seeds, where flips are drawn.
     ParibusError below two scales or two seeds, for differences that are not finite, and where all means are identical.
     """
-    means = seed_means(by_scale, margins)
-    values = list(means.values())
+    values = list(seed_means(by_scale).values())
     test = paired.paired_t(values)
     differences = [difference for scale in by_scale.values() for difference in scale.values()]
     return PooledScales(
@@ -80,38 +72,19 @@ def pooled_scales(
         p_sign_flip=paired.sign_flip_p(values, generator),
         wins=sum(difference * sign > 0 for difference in differences),
         pairs=len(differences),
-        seed_wins=sum(value * sign > 0 for value in values),
         seeds=len(values),
         scales=tuple(by_scale),
-        incomplete=tuple(seed for seed in means if any(seed not in seeds for seeds in by_scale.values())),
-        in_smallest_effects=margins is not None,
     )
 
 
-def pooled_sign_flip_p(
-    by_scale: Scales,
-    margins: Mapping[str, float] | None = None,
-    generator: np.random.Generator | None = None,
-) -> float:
-    """Two-sided sign-flip p value of the pooled mean, flipping whole seeds; never below 2/2^seeds.
-
-    Exact up to 20 seeds, above with flips drawn from `generator` (`paired.sign_flip_p`).
-    """
-    return paired.sign_flip_p(list(seed_means(by_scale, margins).values()), generator)
-
-
-def seed_means(by_scale: Scales, margins: Mapping[str, float] | None = None) -> dict[int, float]:
-    """M_s of every seed, in ascending order; in smallest effects with `margins`, else in the unit of the metric."""
-    _check(by_scale, margins)
-    units = {scale: margins[scale] if margins is not None else 1.0 for scale in by_scale}
+def seed_means(by_scale: Scales) -> dict[int, float]:
+    """M_s of every seed, in ascending order; in the unit of the metric."""
+    _check(by_scale)
     seeds = sorted({seed for scale in by_scale.values() for seed in scale})
-    return {
-        seed: float(np.mean([values[seed] / units[scale] for scale, values in by_scale.items() if seed in values]))
-        for seed in seeds
-    }
+    return {seed: float(np.mean([values[seed] for values in by_scale.values() if seed in values])) for seed in seeds}
 
 
-def _check(by_scale: Scales, margins: Mapping[str, float] | None) -> None:
+def _check(by_scale: Scales) -> None:
     if len(by_scale) < 2 or not all(by_scale.values()):
         raise ParibusError(
             "a pooled contrast needs two scales",
@@ -127,13 +100,4 @@ def _check(by_scale: Scales, margins: Mapping[str, float] | None) -> None:
                 expected="finite differences",
                 received=f"seeds {', '.join(map(str, lost))}",
                 remedy="a diverged cell is never left out: nothing is pooled over scales where one diverged",
-            )
-    for scale in by_scale if margins is not None else ():
-        margin = margins.get(scale) if margins is not None else None
-        if margin is None or not (math.isfinite(margin) and margin > 0):
-            raise ParibusError(
-                f"scale {scale!r} has no margin to divide by",
-                expected="a smallest effect above 0 for every scale",
-                received="none" if margin is None else str(margin),
-                remedy=nearest(scale, margins or {}) if margin is None else "use the margin of the contrast",
             )

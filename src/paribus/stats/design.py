@@ -13,7 +13,6 @@ from paribus.seeds import generator
 from paribus.stats.extension import combination_bound, combined_z
 from paribus.stats.power import (
     equivalence_power,
-    minimum_detectable_effect_sd,
     rule_power,
     seeds_needed,
     seeds_needed_for_equivalence,
@@ -29,8 +28,6 @@ class DesignPower:
     """The smallest effect called better (or worse) with 80 % power by the whole rule."""
     seen_effect_sd: float
     """The same in units of the sd."""
-    detectable_effect: float
-    """The smallest effect at which the interval excludes 0 with 80 % power, whatever the margin."""
     at_design_effect: float
     """Power of the whole rule at a true effect of the design effect."""
     at_smallest_effect: float
@@ -56,7 +53,6 @@ def design_power(
     return DesignPower(
         seen_effect=seen * sd,
         seen_effect_sd=seen,
-        detectable_effect=minimum_detectable_effect_sd(seeds, confidence=confidence) * sd,
         at_design_effect=rule_power(seeds, effect, margin, confidence),
         at_smallest_effect=rule_power(seeds, margin, margin, confidence),
         equivalence=equivalence_power(seeds, margin, 0.0, confidence),

@@ -26,7 +26,7 @@ from paribus.errors import ParibusError
 from paribus.stats.budgets import FormEstimate, envelope
 from paribus.stats.curves import FEWEST_BUDGETS, Interval, checked, seed_interval
 from paribus.stats.multiplier import BaselineAndGap, Multiplier, baseline_and_gap, multiplier_of
-from paribus.stats.rule import MINUS
+from paribus.stats.rounding import MINUS
 from paribus.stats.step_ratio import StepRatio
 
 
@@ -49,7 +49,7 @@ class IsoView:
 
     @property
     def side(self) -> int:
-        """-1 where the interval lies below 0 (a gain), +1 above (a loss), else 0."""
+        """-1 where the interval lies below 0, +1 where it lies above, else 0."""
         if self.interval is None:
             return 0
         return -1 if self.interval[1] < 0 else 1 if self.interval[0] > 0 else 0
@@ -156,16 +156,19 @@ def _view(
     return replace(view, mean=(min(means) + max(means)) / 2, interval=interval, by_form=tuple(found))
 
 
+_SIDE = {-1: "lies below 0", 0: "holds 0", 1: "lies above 0"}
+"""what may be said of a cost: where its interval lies, and no word"""
+
+
 def _sentence(found: IsoComparison) -> str:
     views = (found.steps, found.flops, found.time)
     parts = [_of_view(view, found) for view in views if view.refusal != found.refusal or not found.refusal]
     if found.refusal:
         return " ".join([*parts, f"{found.refusal[0].upper()}{found.refusal[1:]}; iso-step still stands."])
-    per = {"FLOPs": "FLOP", "time": "second"}
     for view in (found.flops, found.time):
         if found.steps.side * view.side < 0:
-            one, other = ("gains", "loses") if view.side > 0 else ("loses", "gains")
-            parts.append(f"The treatment {one} per step and {other} per {per[view.equal]}: both stand.")
+            sides = f"{_SIDE[found.steps.side]} at equal steps and {_SIDE[view.side]} at equal {view.equal}"
+            parts.append(f"The interval {sides}: both stand.")
     return " ".join([*parts, _break_even(found)])
 
 
@@ -175,10 +178,9 @@ def _of_view(view: IsoView, found: IsoComparison) -> str:
     cost = "" if view.equal == "steps" else f" ({view.ratio:.4g}x per step)"
     if view.interval is None:
         return f"Equal {view.equal}{cost}: {_signed(view.mean)} {found.unit}, without an interval (no spread)."
-    says = {-1: "a gain", 0: "no clear difference", 1: "a loss"}[view.side]
     low, high = (_signed(bound) for bound in view.interval)
     interval = f"{100 * found.confidence:.4g} % interval {low} to {high}"
-    return f"Equal {view.equal}{cost}: {_signed(view.mean)} {found.unit} ({interval}), {says}."
+    return f"Equal {view.equal}{cost}: {_signed(view.mean)} {found.unit} ({interval}); the interval {_SIDE[view.side]}."
 
 
 def _break_even(found: IsoComparison) -> str:

@@ -13,9 +13,8 @@ where the excess
 does not differ from 0 on average (t, S - 1 degrees of freedom). For a + b ln B, T_s = D_s - theta b_s and the set is
 Fieller's for the ratio mean D / mean b, exact for jointly normal (D_s, b_s) at any S; for the other two forms it is the
 same test on their curves. The alternatives are not exact: ln m_s = D_s / b_s has no mean where b_s may be near 0, and
-below 20 seeds the percentile bootstrap covers 80 to 92 % (rules of evidence, section 3). So a t interval over ln m_s,
-where every seed's curve clearly falls, or from 20 seeds on the bootstrap over seeds, stands beside it as a check only.
-The interval printed is the envelope over the usable forms.
+below 20 seeds the percentile bootstrap covers 80 to 92 % (rules of evidence, section 3), so neither is offered. The
+interval printed is the envelope over the usable forms.
 
 Where the slope at B is not clearly below 0 the set is reported as unbounded on both sides (None). A bound beyond the
 budgets for which the curve may be used (4x the largest, a quarter of the smallest) is None on its side.
@@ -29,17 +28,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from paribus.errors import ParibusError
-from paribus.stats.budgets import DEPENDENT, envelope
-from paribus.stats.curves import Array, CurveFit, Curves, Interval, checked, fit_curves, seed_interval
+from paribus.stats.budgets import DEPENDENT
+from paribus.stats.curves import Curves, Interval, checked, fit_curves
 from paribus.stats.fieller import Fieller, HalfOpen, fieller, inverted
+from paribus.stats.forms import Array, CurveFit
 from paribus.stats.paired import constant
 from paribus.stats.power import count_of
+from paribus.stats.rounding import tokens_text
 
-BOOTSTRAP_SEEDS = 20
-BOOTSTRAP_DRAWS = 2000
 CLEAR_SLOPE_SDS = 3.0
 """A seed's slope is clearly negative where it lies this many sd over seeds below 0."""
-_GRID = 401
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +81,6 @@ class FormMultiplier:
     """[seed], ln m_s; infinite where the seed's curve never reaches the loss, NaN where it does not fall"""
     local: Fieller
     """D over the slope at B alone, in ln budget: the approximation for a small gain"""
-    beside: Interval | None = None
-    """The check that stands beside the headline; see `Multiplier.beside_method`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +96,6 @@ class Multiplier:
     """The middle between the forms' lowest and highest estimate; None where one lies beyond the range."""
     log_interval: HalfOpen = (None, None)
     """Envelope of the forms' Fieller intervals."""
-    beside: Interval | None = None
-    beside_method: str = ""
     dependent: bool = False
     refusal: str = ""
     notes: tuple[str, ...] = ()
@@ -128,16 +122,14 @@ def compute_multiplier(
     seeds: Sequence[int] | None = None,
     dependent: bool = False,
     confidence: float = 0.95,
-    generator: np.random.Generator | None = None,
 ) -> Multiplier:
     """The compute multiplier at `at_tokens`, one of the budgets (the largest where not given).
 
     `baseline` and `treatment` are losses [seed budget], NaN or None for a cell without a finite value; of the treatment
-    only the column of that budget is used. Fewer than 3 budgets or seeds come back as a refusal. `generator` draws the
-    bootstrap beside the headline, from 20 seeds on; without one it is left out.
+    only the column of that budget is used. Fewer than 3 budgets or seeds come back as a refusal.
     """
     pair = baseline_and_gap(budgets_tokens, baseline, treatment, at_tokens, seeds, dependent)
-    return multiplier_of(pair, confidence=confidence, dependent=dependent, generator=generator)
+    return multiplier_of(pair, confidence=confidence, dependent=dependent)
 
 
 def baseline_and_gap(
@@ -153,16 +145,16 @@ def baseline_and_gap(
     at = float(budgets[-1]) if at_tokens is None else float(at_tokens)
     if at not in budgets:
         raise ParibusError(
-            f"no cells finished their schedule at {at:.6g} tokens",
-            expected=f"one of {budgets.tolist()}",
-            received=repr(at),
+            f"no cells finished their schedule at {tokens_text(at)} tokens",
+            expected=f"one of {', '.join(map(tokens_text, budgets))}",
+            received=tokens_text(at),
             remedy="ask for a budget that was run",
         )
     gaps = (treat - base)[:, int(np.flatnonzero(budgets == at)[0])]
     paired = np.isfinite(gaps)
     notes = []
     if left_out := [str(name) for name, there in zip(names, paired, strict=True) if not there]:
-        notes.append(f"seed {', '.join(left_out)} left out: no gap at {at:.4g} tokens")
+        notes.append(f"seed {', '.join(left_out)} left out: no gap at {tokens_text(at)} tokens")
     kept = tuple(name for name, there in zip(names, paired, strict=True) if there)
     curves = fit_curves(budgets, base[paired], seeds=kept, quantity="baseline loss")
     gap_of = dict(zip(kept, gaps[paired], strict=True))
@@ -179,7 +171,6 @@ def multiplier_of(
     *,
     confidence: float = 0.95,
     dependent: bool = False,
-    generator: np.random.Generator | None = None,
 ) -> Multiplier:
     """The compute multiplier of a fitted baseline and its gap; see `compute_multiplier`."""
     found = Multiplier(
@@ -187,18 +178,14 @@ def multiplier_of(
     )
     if pair.refusal:
         return replace(found, sentence=f"No compute multiplier: {pair.refusal}.")
-    forms = tuple(_of_form(pair, fit, confidence, generator) for fit in pair.curves.usable)
+    forms = tuple(_of_form(pair, fit, confidence) for fit in pair.curves.usable)
     points = [form.log_multiplier for form in forms if form.log_multiplier is not None]
     lows, highs = ([form.log_interval[side] for form in forms] for side in (0, 1))
-    method = "seed bootstrap" if len(pair.gaps) >= BOOTSTRAP_SEEDS else "t interval over ln m by seed"
-    beside = envelope([form.beside for form in forms])
     found = replace(
         found,
         by_form=forms,
         log_multiplier=(min(points) + max(points)) / 2 if len(points) == len(forms) else None,
         log_interval=(_outermost(lows, -1), _outermost(highs, 1)),
-        beside=beside,
-        beside_method=method if beside else "",
     )
     return replace(found, sentence=_sentence(pair, found))
 
@@ -209,9 +196,7 @@ def _outermost(bounds: list[float | None], side: int) -> float | None:
     return side * max(side * bound for bound in there) if len(there) == len(bounds) else None
 
 
-def _of_form(
-    pair: BaselineAndGap, fit: CurveFit, confidence: float, generator: np.random.Generator | None
-) -> FormMultiplier:
+def _of_form(pair: BaselineAndGap, fit: CurveFit, confidence: float) -> FormMultiplier:
     slopes = fit.slope_at(pair.at_tokens)
     local = fieller(pair.gaps, slopes, confidence)
     by_seed = pair.log_multipliers(fit)
@@ -219,33 +204,7 @@ def _of_form(
     if not falls:
         return FormMultiplier(fit.form.name, None, 0, (None, None), by_seed, local)
     point, beyond, interval = inverted(lambda thetas: pair.excess(fit, thetas), *pair.log_limits, confidence)
-    beside = _beside(pair, fit, by_seed, confidence, generator)
-    return FormMultiplier(fit.form.name, point, beyond, interval, by_seed, local, beside)
-
-
-def _beside(
-    pair: BaselineAndGap, fit: CurveFit, by_seed: Array, confidence: float, generator: np.random.Generator | None
-) -> Interval | None:
-    slopes = fit.slope_at(pair.at_tokens)
-    if len(by_seed) < BOOTSTRAP_SEEDS:
-        if not clearly_falls(slopes) or not np.isfinite(by_seed).all():
-            return None
-        return seed_interval(by_seed, confidence)
-    if generator is None:
-        return None
-    low, high = pair.log_limits
-    grid = np.linspace(low, high, _GRID)
-    picks = generator.multinomial(len(by_seed), np.full(len(by_seed), 1 / len(by_seed)), size=BOOTSTRAP_DRAWS)
-    means = picks @ pair.excess(fit, grid) / len(by_seed)
-    # Resampled curves fall, so their mean T rises: the root is where it first exceeds 0, read off linearly.
-    above = (means > 0).argmax(1)
-    if (above == 0).any():
-        return None  # a resample's root lies beyond the range
-    rows = np.arange(len(means))
-    left, right = means[rows, above - 1], means[rows, above]
-    roots = grid[above - 1] + (grid[1] - grid[0]) * -left / (right - left)
-    tail = (1 - confidence) / 2
-    return float(np.quantile(roots, tail)), float(np.quantile(roots, 1 - tail))
+    return FormMultiplier(fit.form.name, point, beyond, interval, by_seed, local)
 
 
 def clearly_falls(slopes: Array) -> bool:
@@ -256,7 +215,7 @@ def clearly_falls(slopes: Array) -> bool:
 def _sentence(pair: BaselineAndGap, found: Multiplier) -> str:
     low, high = (math.exp(limit) for limit in pair.log_limits)
     forms = f"{count_of(len(found.seeds), 'seed')}, {count_of(len(found.by_form), 'form')}"
-    head = f"To reach the treatment's loss at {pair.at_tokens:.4g} tokens the baseline needs"
+    head = f"To reach the treatment's loss at {tokens_text(pair.at_tokens)} tokens the baseline needs"
     interval = f"{100 * found.confidence:.4g} % interval {_bounds(found.interval)}; {forms}"
     if any(form.log_multiplier is None and form.beyond == 0 for form in found.by_form):
         return (

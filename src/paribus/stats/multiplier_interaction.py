@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from paribus.stats.budgets import envelope
-from paribus.stats.curves import FEWEST_SEEDS, Array, Interval, checked, seed_interval
+from paribus.stats.curves import FEWEST_SEEDS, Interval, checked, seed_interval
+from paribus.stats.forms import Array
 from paribus.stats.multiplier import baseline_and_gap, clearly_falls
 from paribus.stats.power import count_of
+from paribus.stats.rounding import tokens_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,6 @@ class InteractionMultiplier:
     seeds: tuple[int, ...]
     differences: Array
     """D_I [seed], in the unit of the loss"""
-    difference_interval: Interval | None
     confidence: float
     by_form: tuple[tuple[str, float], ...] = ()
     """(form, mean over seeds of ln m(11 over 01) - ln m(10 over 00)); above 0: the gain is larger in company"""
@@ -64,8 +65,7 @@ def multiplier_interaction(
     rows = [[pair.curves.seeds.index(name) for name in kept] for pair in (with_second, without)]
     differences = with_second.gaps[rows[0]] - without.gaps[rows[1]]
     notes = tuple(dict.fromkeys((*with_second.notes, *without.notes)))
-    interval = seed_interval(differences, confidence)
-    found = InteractionMultiplier(with_second.at_tokens, kept, differences, interval, confidence, notes=notes)
+    found = InteractionMultiplier(with_second.at_tokens, kept, differences, confidence, notes=notes)
     refusal = with_second.refusal or without.refusal
     if not refusal and len(kept) < FEWEST_SEEDS:
         refusal = f"{count_of(len(kept), 'seed')} with all four cells; at least {FEWEST_SEEDS} are needed"
@@ -91,7 +91,7 @@ def multiplier_interaction(
 
 
 def _sentence(found: InteractionMultiplier) -> str:
-    head = f"At {found.at_tokens:.4g} tokens the interaction is {found.differences.mean():+.3g} in loss"
+    head = f"At {tokens_text(found.at_tokens)} tokens the interaction is {found.differences.mean():+.3g} in loss"
     if found.signs_agree is None or found.log_interval is None:
         return f"{head}; in log compute multiplier it is not measured: a baseline's curve does not clearly fall."
     low, high = found.log_interval

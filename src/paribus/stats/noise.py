@@ -33,6 +33,8 @@ class Noise:
     """of one cell over seeds, unpaired; needs `correlation`"""
     correlation: float | None = None
     """over seeds, of two cells that share one"""
+    of_study: bool = False
+    """whether a run folder was read, though it may have given no sd"""
 
     def __post_init__(self) -> None:
         for name in ("assumed_sd", "cell_sd"):

@@ -46,3 +46,13 @@ def percent(share: float | None) -> str:
     if share is None or not math.isfinite(share):
         return MISSING
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def whole_percent(share: float) -> str:
+    """A simulated or computed share, of which no decimal matters: 0.803 is `80 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def tokens_text(tokens: float) -> str:
+    """A number of training tokens in full: `10,000`, never `1e+04`."""
+    return f"{tokens:,.0f}"

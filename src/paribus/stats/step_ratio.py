@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from paribus.errors import ParibusError
-from paribus.stats.curves import Array, Interval
+from paribus.stats.curves import Interval
+from paribus.stats.forms import Array
 from paribus.stats.paired import t_critical
 from paribus.stats.power import count_of
 
@@ -36,7 +37,6 @@ class StepRatio:
     se_log_ratio: float
     """of `log_ratio`, over rounds"""
     degrees_of_freedom: int
-    median_ratio: float
     mean_log_ratio: float
     """Of all rounds, beside the trimmed one: far from it where some rounds were disturbed."""
     again_log_ratio: float | None = None
@@ -111,7 +111,7 @@ def step_ratio(
         refusal = f"{count_of(len(ratios), 'round')} of times; a ratio needs at least {FEWEST_ROUNDS} interleaved ones"
     if refusal:
         nan = math.nan
-        return StepRatio(len(ratios), nan, nan, 0, nan, nan, refusal=refusal, notes=tuple(notes))
+        return StepRatio(len(ratios), nan, nan, 0, nan, refusal=refusal, notes=tuple(notes))
     mean, error, freedom = _trimmed(ratios)
     again_mean, again_error = None, None
     if again is not None:
@@ -121,8 +121,8 @@ def step_ratio(
                 f"the baseline against itself takes {math.exp(again_mean):.4f}x the time: "
                 "the rounds tell the same program apart, so no ratio nearer to 1 than this means anything"
             )
-    median, plain = math.exp(float(np.median(ratios))), float(ratios.mean())
-    return StepRatio(len(ratios), mean, error, freedom, median, plain, again_mean, again_error, notes=tuple(notes))
+    plain = float(ratios.mean())
+    return StepRatio(len(ratios), mean, error, freedom, plain, again_mean, again_error, notes=tuple(notes))
 
 
 def _trimmed(values: Array) -> tuple[float, float, int]:

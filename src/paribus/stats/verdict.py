@@ -7,7 +7,8 @@
  2. at most 2 pairs planned, or there                                    exploratory
  3. pairs were added after words were shown, and no look or extension    exploratory extension
     declared that
- 4. the rule was another one when words were shown                       exploratory: rule changed
+ 4. the rule was another one when words were shown, or more pairs were   exploratory: rule changed
+    there then
  5. a cell diverged                                                      withheld: divergence
  6. the differences are identical up to rounding (of either stage)       no information
  7. a secondary, and the primary's null of no difference still stands    not tested: primary not rejected
@@ -43,21 +44,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from paribus.seeds import generator
-from paribus.stats import paired
+from paribus.stats.description import described, uninformative
 from paribus.stats.holm import holm
 from paribus.stats.looks import futile
+from paribus.stats.notes import notes
+from paribus.stats.outcome import Verdict
 from paribus.stats.procedure import OneTest, TwoStages, complement, procedure, restricted, stage_1_of
-from paribus.stats.rule import Comparison, Rule, Verdict, Word, check_page
-from paribus.stats.sentences import notes, sentence
+from paribus.stats.rule import Comparison, Rule, check_page
+from paribus.stats.sentences import sentence
+from paribus.stats.words import Word
 
 __all__ = ["Comparison", "Rule", "Verdict", "Word", "decide"]
 
 EXPLORATORY_SEEDS = 2
-_WITHOUT_P = (Word.EXPLORATORY, Word.NO_INFORMATION, Word.RULE_CHANGED, Word.FUTILE)
-"""Words beside which numbers describe and nothing was tested, nor will be."""
 
 
 def decide(comparisons: Sequence[Comparison]) -> tuple[Verdict, ...]:
@@ -68,7 +68,7 @@ def decide(comparisons: Sequence[Comparison]) -> tuple[Verdict, ...]:
     primary = check_page(comparisons)
     alpha = primary.rule.alpha
     early = {comparison.name: _early_word(comparison, primary) for comparison in comparisons}
-    verdicts = {comparison.name: _described(comparison, early[comparison.name]) for comparison in comparisons}
+    verdicts = {comparison.name: described(comparison, early[comparison.name]) for comparison in comparisons}
     tests = {c.name: procedure(c) for c in comparisons if early[c.name] is None}
 
     if primary.name in tests:
@@ -108,11 +108,11 @@ def _early_word(comparison: Comparison, primary: Comparison) -> Word | None:
         word = Word.EXPLORATORY
     elif any(seen < pairs.pairs and seen not in rule.stops[:-1] for seen in comparison.verdict_seen_at):
         word = Word.EXPLORATORY_EXTENSION
-    elif comparison.rule_changed_after_words:
+    elif comparison.rule_changed_after_words or comparison.words_seen_with_more_pairs is not None:
         word = Word.RULE_CHANGED
     elif pairs.diverged:
         word = Word.DIVERGENCE
-    elif any(_uninformative(part) for part in _parts(comparison)):
+    elif any(uninformative(part) for part in _parts(comparison)):
         word = Word.NO_INFORMATION
     return word
 
@@ -122,11 +122,11 @@ def _waits(comparison: Comparison) -> bool:
     pairs, rule = comparison.differences.pairs, comparison.rule
     if pairs >= rule.planned_seeds:
         return False
-    return pairs not in rule.stops or any(seen > pairs for seen in comparison.verdict_seen_at)
+    return pairs not in rule.stops or comparison.words_seen_with_more_pairs is not None
 
 
 def _futile(comparison: Comparison) -> bool:
-    if not comparison.rule.looks or comparison.differences.diverged or _uninformative(comparison):
+    if not comparison.rule.looks or comparison.differences.diverged or uninformative(comparison):
         return False
     differences, rule = comparison.differences.differences, comparison.rule
     mean, sd = float(np.mean(differences)), float(np.std(differences, ddof=1))
@@ -142,125 +142,13 @@ def _parts(comparison: Comparison) -> tuple[Comparison, ...]:
     return stage_1, restricted(comparison, stage_1.uncounted_seeds)
 
 
-def _uninformative(comparison: Comparison) -> bool:
-    differences = comparison.differences.differences
-    # An interaction is a difference of two differences: twice the roundings of one.
-    largest = max((abs(value) for values in comparison.values for value in values), default=0.0)
-    return len(differences) < 2 or paired.constant(differences, largest * len(comparison.values) / 2)
-
-
-def _described(comparison: Comparison, early_word: Word | None) -> Verdict:
-    """The numbers that may be shown before any test."""
-    rule, pairs = comparison.rule, comparison.differences
-    treatment, baseline = comparison.sides
-    verdict = Verdict(
-        name=comparison.name,
-        treatment=treatment,
-        baseline=baseline,
-        arms=comparison.arms,
-        scale=comparison.scale,
-        metric=comparison.metric,
-        unit=comparison.unit,
-        primary=comparison.primary,
-        lower_is_better=rule.lower_is_better,
-        smallest_effect=rule.smallest_effect,
-        design_effect=rule.design_effect,
-        seeds=pairs.pairs,
-        planned_seeds=rule.planned_seeds,
-        word=early_word or Word.INCONCLUSIVE,
-        looks=rule.stops if rule.looks or rule.stage_1_seeds is not None else (),
-        extension=rule.stage_1_seeds is not None,
-        uncounted_seeds=comparison.uncounted_seeds,
-    )
-    if early_word is Word.WAITING:
-        return verdict
-    stop = rule.stop_reached(pairs.pairs)
-    verdict = _with_description(
-        comparison, replace(verdict, look=stop + 1 if verdict.looks and stop is not None else None)
-    )
-    with_p = early_word not in _WITHOUT_P
-    if not pairs.diverged and not _uninformative(comparison):
-        verdict = _with_t(comparison, verdict, with_p)
-    if with_p:
-        flips = generator("verdict", comparison.scale, 0, "sign-flip", comparison.name)
-        verdict = replace(verdict, p_sign_flip=paired.sign_flip_p(paired.scored(pairs, rule.sign), flips))
-    return verdict
-
-
-def _with_description(comparison: Comparison, verdict: Verdict) -> Verdict:
-    """Counts, centre and spread; a mean over the surviving cells alone would be a mean of selected data."""
-    pairs, sign = comparison.differences, comparison.rule.sign
-    worst = paired.worst_seed(pairs, sign)
-    verdict = replace(
-        verdict,
-        median=paired.median_difference(pairs, sign),
-        wins=paired.wins(pairs, sign),
-        treatment_diverged=len(pairs.treatment_diverged),
-        baseline_diverged=len(pairs.baseline_diverged),
-        worst_seed=worst[0] if worst else None,
-        worst_difference=worst[1] if worst else None,
-    )
-    if pairs.diverged and len(comparison.arms) > 2:
-        return verdict  # McNemar's test compares the rates of two arms; an interaction has four
-    if pairs.diverged:
-        p = paired.mcnemar_exact_p(len(pairs.only_treatment_diverged), len(pairs.only_baseline_diverged))
-        return replace(verdict, p_divergence=p)
-    return replace(
-        verdict,
-        mean=float(np.mean(pairs.differences)),
-        sd=_sd(comparison),
-        unpaired_standard_error=paired.unpaired_standard_error(*_weighted_values(comparison)),
-        pair_correlation=paired.pair_correlation(*_values_of_sides(comparison)),
-    )
-
-
-def _weighted_values(comparison: Comparison) -> list[NDArray[np.float64]]:
-    """Values of each distinct arm times its weight in the contrast; an arm may enter an interaction twice."""
-    weighted: dict[str, NDArray[np.float64]] = {}
-    for arm, sign, values in zip(comparison.arms, (1, -1, -1, 1), comparison.values, strict=False):
-        weighted[arm] = weighted.get(arm, np.zeros(len(values))) + sign * np.asarray(values)
-    return list(weighted.values())
-
-
-def _values_of_sides(comparison: Comparison) -> tuple[Sequence[float], Sequence[float]]:
-    """What is compared with what at each seed: the arms' values, or the two differences of an interaction."""
-    if len(comparison.values) == 2:
-        return comparison.treatment_values, comparison.baseline_values
-    t, b, mt, mb = (np.asarray(values) for values in comparison.values)
-    return (t - b).tolist(), (mt - mb).tolist()
-
-
-def _sd(comparison: Comparison) -> float | None:
-    differences = comparison.differences.differences
-    if len(differences) < 2:
-        return None
-    return 0.0 if _uninformative(comparison) else float(np.std(differences, ddof=1))
-
-
-def _with_t(comparison: Comparison, verdict: Verdict, with_p: bool) -> Verdict:
-    """The plain t interval, which describes where no test follows; a look for futility only shows none."""
-    differences, rule = comparison.differences.differences, comparison.rule
-    test = paired.paired_t(differences)
-    verdict = replace(
-        verdict,
-        standard_error=test.standard_error,
-        p_t=test.p_two_sided if with_p else None,
-        p_equivalence=paired.equivalence_p(differences, rule.smallest_effect) if with_p else None,
-    )
-    if verdict.word is Word.FUTILE:
-        return verdict
-    return replace(
-        verdict, interval=paired.t_interval(differences, rule.confidence), interval_confidence=rule.confidence
-    )
-
-
 def _tested(
     comparison: Comparison, verdict: Verdict, test: OneTest | TwoStages, level: float, equivalence_level: float
 ) -> Verdict:
     """Lines 8 to 12. What stage 1 of an extension settled at these levels stands, with the numbers it had."""
     if isinstance(test, TwoStages):
         first = stage_1_of(comparison)
-        verdict_1 = _at_levels(comparison.rule, _described(first, None), test.first, level, equivalence_level)
+        verdict_1 = _at_levels(comparison.rule, described(first, None), test.first, level, equivalence_level)
         if verdict_1.word.settled:
             return replace(verdict_1, p_t=test.p, p_equivalence=test.p_equivalence)
     return _at_levels(comparison.rule, verdict, test, level, equivalence_level)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from paribus.experiment import tuning as search
 from paribus.experiment.spec import TUNING, Experiment, Key
-from paribus.reading import ReadStudy, read_study, values_by_seed
+from paribus.reading.evidence import values_by_seed
+from paribus.reading.study import ReadStudy, read_study
 
 SCORE = "validation.nll"
 """what trials are compared by; the test split is the verdict's"""

@@ -1,0 +1,157 @@
+"""Records about one contrast: treatment minus baseline, estimated, extrapolated, priced and set beside other figures.
+
+Each may tell an outcome, and passes `door.due` before anything is made of it. Losses are nats per token.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """One seed of one contrast: a point of the paired-difference figure."""
+
+    contrast: str
+    """the verdict's name"""
+    scale: str
+    seed: int
+    difference: float | None
+    """treatment minus baseline, unit of the verdict's metric; None where a cell of the pair diverged"""
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """One more way to estimate a contrast, beside the headline; it never gets a word."""
+
+    contrast: str
+    scale: str
+    estimand: str
+    """what is random and what is fixed, such as "new documents" or "test documents without overlap with training" """
+    unit: str
+    mean: float | None
+    """treatment minus baseline"""
+    standard_error: float | None
+    degrees_of_freedom: float | None
+    interval: tuple[float, float] | None
+    confidence: float
+    note: str = ""
+    """what the reader must know, or why there is no number"""
+
+
+@dataclass(frozen=True)
+class BudgetGap:
+    """The difference at one budget whose cells finished their own schedule."""
+
+    contrast: str
+    scale: str
+    budget_tokens: int
+    seeds: tuple[int, ...]
+    differences: tuple[float, ...]
+    """treatment minus baseline, nats per token, one a seed"""
+    mean: float | None
+    interval: tuple[float, float] | None
+    """t interval at the level of the verdict's"""
+
+
+@dataclass(frozen=True)
+class GapForm:
+    """One form fitted to the gap over budgets, seed by seed, at a grid of budgets."""
+
+    contrast: str
+    scale: str
+    form: str
+    """as it is written, such as "c B^-g" """
+    budgets_tokens: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """t interval over seeds, at the level of the verdict's"""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class BudgetSummary:
+    """What budgets allow to say of a contrast: the compute multiplier, or why there is none."""
+
+    contrast: str
+    scale: str
+    dependent: bool
+    """whether the smaller budgets are cool-down branches of one trunk"""
+    largest_budget_tokens: int
+    furthest_budget_tokens: float
+    """nothing is extrapolated beyond it"""
+    compute_multiplier: float | None
+    interval: tuple[float | None, float | None] | None
+    """None at an end means unbounded on that side"""
+    method: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """What a contrast costs, and what is left of its gain at equal FLOPs and at equal time. Nats per token."""
+
+    contrast: str
+    scale: str
+    host: str
+    rounds: int
+    step_time_ratio: float | None
+    """time of an update, treatment over baseline, from interleaved rounds"""
+    step_time_ratio_interval: tuple[float, float] | None
+    same_arm_ratio: float | None
+    """a second copy of the baseline against the baseline: what this machine cannot resolve"""
+    flop_ratio: float
+    iso_step: float | None
+    iso_step_interval: tuple[float, float] | None
+    iso_flop: float | None
+    iso_flop_interval: tuple[float, float] | None
+    iso_time: float | None
+    iso_time_interval: tuple[float, float] | None
+    break_even_ratio: float | None
+    """time ratio at which the gain vanishes; depends on no kernel and no machine"""
+    break_even_interval: tuple[float | None, float | None] | None
+    """None at an end means unbounded on that side"""
+    sentence: str
+    """what follows, or why a number is not there"""
+    backward_memory_ratio: float | None = None
+    """memory kept for the backward pass, treatment over baseline; not the peak of an update"""
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A contrast beside a public figure, by the replication rule (rules of evidence, section 10)."""
+
+    contrast: str
+    scale: str
+    unit: str
+    source: str
+    published: float
+    published_standard_error: float | None
+    published_seeds: int | None
+    ours: float | None
+    ours_interval: tuple[float, float] | None
+    word: str
+    """replicated, smaller, contradicted, related evidence or not settled; empty before ours is due"""
+    sentence: str
+    caveats: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One downstream task under one contrast; tasks never get a verdict word here unless a contrast is about them."""
+
+    contrast: str
+    scale: str
+    task: str
+    metric: str
+    chance: float | None
+    baseline_mean: float | None
+    treatment_mean: float | None
+    difference: float | None
+    interval: tuple[float, float] | None
+    """t interval over seeds, at the level of the verdict's; None below three"""
+    seeds: int
+    mcnemar_p: tuple[float, ...]
+    """exact, one a checkpoint pair, never pooled; empty without items"""
+    admitted: bool
+    """whether the baseline clears chance by two standard errors and is below 0.98"""
+    note: str = ""

@@ -1,0 +1,243 @@
+"""What the records of a run folder must look like to be used. A person may have edited them, a disk may have torn them.
+
+Each check answers with what is wrong, in words for the report, and nothing where all is well: a record that is not as
+it was written costs what it was the record of, never the report.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Record(BaseModel):
+    """Further fields are kept and not looked at: a later version may write more."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+
+class CellRecord(_Record):
+    """cell.json"""
+
+    scale: str
+    arm: str
+    seed: int
+    variant: str = ""
+    digest: Digest
+    initial_digests: Annotated[dict[str, str], Field(min_length=1)]
+    """of each tensor at step 0"""
+    environment: dict[str, str]
+    code_version: str
+
+
+class Ended(_Record):
+    """DIVERGED, and the part of DONE that both have"""
+
+    row_digests: dict[str, str] | None = None
+    """of every row file; None in a cell that ended before they were kept"""
+
+
+class Done(Ended):
+    """DONE"""
+
+    steps: Annotated[int, Field(ge=1)]
+    tokens_seen: Annotated[int, Field(ge=1)]
+    train_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    batch_digest: str
+    final_tensors_digest: str
+
+
+class MetricsLine(_Record):
+    """A line of metrics.jsonl"""
+
+    step: Annotated[int, Field(ge=1)]
+    tokens_seen: Annotated[int, Field(ge=1)]
+    loss_nats_per_token: Annotated[float, Field(allow_inf_nan=False)]
+
+
+class LookLine(_Record):
+    """A line of looks.jsonl"""
+
+    time: str
+    command: str
+    pairs: dict[str, Count]
+    """by contrast"""
+    words: dict[str, str]
+    """by contrast; each has its number of pairs"""
+    rule_digest: str
+
+
+class Twice(_Record):
+    """Which column is a second copy of which arm"""
+
+    arm: str
+    column: str
+
+
+class CostIdentity(_Record):
+    """What a measurement of time depends on"""
+
+    arms: dict[str, str]
+    code: dict[str, str]
+
+
+class CostRecord(_Record):
+    """cost/<scale>.json"""
+
+    identity: CostIdentity
+    host: str
+    again: Twice
+    seconds: Annotated[dict[str, Annotated[list[Positive], Field(min_length=1)]], Field(min_length=2)]
+    """[round] by column"""
+    bytes_for_backward: dict[str, Count]
+    """by arm"""
+
+
+class PlannedCell(_Record):
+    """A cell of plan.json"""
+
+    scale: str
+    arm: str
+    seed: int
+    variant: str = ""
+    digest: Digest
+
+
+class PlannedArm(_Record):
+    """An arm at a scale of plan.json"""
+
+    scale: str
+    arm: str
+    declared: str
+    parameters_by_role: dict[str, Count]
+    training_flops_per_token: Positive
+    code_roots: list[str]
+    code_digest: str
+
+
+class PlannedGate(_Record):
+    """A gate of plan.json"""
+
+    subject: str
+    name: str
+    detail: str
+    passed: bool
+
+
+class PlannedDiagnostic(_Record):
+    """A diagnostic of plan.json"""
+
+    diagnostic: str
+    title: str
+    sentence: str
+    unit: str
+    correctness_only: bool
+
+
+class PlannedIntervention(_Record):
+    """An intervention of plan.json"""
+
+    intervention: str
+    title: str
+    sentence: str
+
+
+class SplitCounts(_Record):
+    """Of a split of the corpus"""
+
+    documents: Count
+    tokens: Count
+    bytes: Count
+
+
+class PlannedCorpus(_Record):
+    """The corpus of plan.json"""
+
+    declared: dict[str, Any]
+    digest: str
+    counts: dict[str, SplitCounts]
+    dropped: dict[str, Count]
+    vocabulary_size: Count
+
+
+_PLANNED_LISTS = {
+    "cells": PlannedCell,
+    "arms": PlannedArm,
+    "gates": PlannedGate,
+    "diagnostics": PlannedDiagnostic,
+    "interventions": PlannedIntervention,
+}
+_OPTIONAL = ("interventions", "corpus")
+"""a plan of an earlier version has no interventions; one that was never written has no corpus"""
+EMPTY_PLAN: Mapping[str, Any] = {**{name: [] for name in _PLANNED_LISTS}, "environment": {}, "corpus": {}}
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def fault(kind: Any, value: object) -> str:
+    """What of `value` is not as `kind` says, the first thing only; empty where it is."""
+    try:
+        _adapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return f"{place}: {first['msg']}" if place else str(first["msg"])
+    return ""
+
+
+def cost_fault(value: Any) -> str:
+    """As `fault`, of cost/<scale>.json: each column has every round, and the column measured twice is there."""
+    found = fault(CostRecord, value)
+    if found:
+        return found
+    if len({len(seconds) for seconds in value["seconds"].values()}) > 1:
+        return "seconds: the columns have different numbers of rounds"
+    if not {value["again"]["arm"], value["again"]["column"]} <= value["seconds"].keys():
+        return "again: names a column that was not timed"
+    return ""
+
+
+def metrics_fault(lines: Sequence[Any], steps: int) -> str:
+    """As `fault`, of metrics.jsonl: every line is an update with a finite loss, and the last is update `steps`."""
+    for number, line in enumerate(lines, 1):
+        if wrong := fault(MetricsLine, line):
+            return f"line {number}: {wrong}"
+    last = lines[-1]["step"] if lines else 0
+    return "" if last == steps else f"ends at update {last} of {steps}"
+
+
+def look_fault(value: Any) -> str:
+    """As `fault`, of a line of looks.jsonl: a word belongs to a number of pairs."""
+    found = fault(LookLine, value)
+    if not found and not value["words"].keys() <= value["pairs"].keys():
+        return "words: a contrast has a word and no number of pairs"
+    return found
+
+
+def usable_plan(value: Any) -> tuple[dict[str, Any], list[str]]:
+    """The entries of plan.json that are as paribus writes them, and what was left out of it, in words."""
+    if not isinstance(value, dict):
+        return dict(EMPTY_PLAN), ["all of it (no table)"]
+    plan, said = {**value, **EMPTY_PLAN}, []
+    for name, kind in _PLANNED_LISTS.items():
+        entries = value.get(name, [] if name in _OPTIONAL else None)
+        if not isinstance(entries, list):
+            said.append(f"{name} (missing, or no list)")
+            continue
+        faults = [fault(kind, entry) for entry in entries]
+        plan[name] = [entry for entry, wrong in zip(entries, faults, strict=True) if not wrong]
+        said += [f"{name}.{index} ({wrong})" for index, wrong in enumerate(faults) if wrong]
+    for name, kind in (("environment", dict[str, str]), ("corpus", PlannedCorpus)):
+        found = value.get(name, {} if name in _OPTIONAL else None)
+        wrong = "" if found == {} else fault(kind, found)
+        plan[name] = {} if wrong else found
+        said += [f"{name} ({wrong})"] * bool(wrong)
+    return plan, said
