@@ -153,6 +153,32 @@ def laws(
         console.print(f"all {len(shown)} laws hold, and every perturbation breaks its law", highlight=False)
 
 
+@app.command()
+def fields(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="such as seeds or base.optimiser", show_default=False)
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown page and nothing else")] = False,
+) -> None:
+    """Every key that an experiment file may hold, with its kind, its default and what it is."""
+    from paribus.errors import ParibusError, nearest
+    from paribus.experiment import reference
+    from paribus.terminal import table
+
+    if as_markdown:
+        sys.stdout.write(reference.as_markdown())
+        return
+    if name is not None and name not in reference.TABLES:
+        raise ParibusError(
+            f"an experiment file has no table '{name}'",
+            expected=", ".join(filter(None, reference.TABLES)),
+            remedy=nearest(name, reference.TABLES),
+        )
+    for at in [name] if name is not None else reference.TABLES:
+        rows = [(f.key, f.kind, f.default or "needed", f.sentence) for f in reference.fields(at)]
+        _console().print(table(f"\\[{at}]" if at else "Top level", ("key", "kind", "default", "what it is"), rows))
+
+
 @app.command("try")
 def try_(
     arm: Annotated[

@@ -1,6 +1,7 @@
 """The run folder is the truth: what lies where, and how it gets there. Knows bytes and rows, no model and no tensors.
 
-runs/<study>/study.json  plan.json  looks.jsonl  corpus/  cost/<scale>.json  report.html  report.json
+runs/<study>/study.json  plan.json  looks.jsonl  corpus/  cost/<scale>.json
+runs/<study>/report.html  report.md  report.json  verdict.svg  verdict.md  tables/  figures/
 runs/<study>/<scale>/<arm>/<seed>-<digest>/
     cell.json           resolved fields, environment, code version, digests of the initial tensors
     metrics.jsonl       one raw line a step
@@ -8,6 +9,7 @@ runs/<study>/<scale>/<arm>/<seed>-<digest>/
     diagnostics/        one Parquet a step: one row a reading, with its standard error over documents
     interventions/      one Parquet a step: one row a change of the trained model and document
     routes/             one Parquet a step: depth routes of some tokens, one row a source
+    tasks/              one Parquet a downstream task and step: one row an item
     checkpoints/        step-N/ with its files and, last, a marker
     DONE or DIVERGED    what the cell ended with
 """
