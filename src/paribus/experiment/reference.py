@@ -62,8 +62,8 @@ def as_markdown() -> str:
         "# The experiment file, key by key",
         "",
         "Written by `paribus fields --markdown`. A strict TOML file: an unknown key is an error that names the nearest",
-        "one. `NAME` stands for a name of yours. `[arms.NAME]` holds differences from `[base]`, with the same keys; what",
-        "a mechanism's own table holds stands in its file under `src/paribus/mechanisms/`.",
+        "one. `NAME` stands for a name of yours. `[arms.NAME]` holds differences from `[base]`, with the same keys;",
+        "what a mechanism's own table holds stands in its file under `src/paribus/mechanisms/`.",
     ]
     for table in TABLES:
         lines += ["", f"## {f'`[{table}]`' if table else 'Top level'}", "", "| key | kind | default | what it is |"]
