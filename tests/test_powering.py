@@ -250,7 +250,10 @@ def test_looks_are_decided_at_the_nominal_level_of_the_last(tmp_path: Path) -> N
     found = whole["contrasts"]["main"]["scenarios"][0]["power"]
     assert found["at_design_effect"] == pytest.approx(power.rule_power(8, 1.5, 0.5, confidence))
     assert found["at_design_effect"] < power.rule_power(8, 1.5, 0.5)
-    assert "power is that of the last look alone" in printed(experiment, noise)
+    assert "Power is that of the last look alone" in printed(experiment, noise)
+    assert "Looks: 5 pairs at the level 0.0107, 8 pairs at the level 0.0436." in printed(experiment, noise)
+    futile = load(tmp_path, FILE.replace("count = 5", "count = 8\nlooks = [4, 8]"))
+    assert "4 pairs for futility only, 8 pairs at the level 0.05" in printed(futile, noise)
 
 
 def test_a_declared_extension_shows_the_power_of_its_first_stage(tmp_path: Path) -> None:

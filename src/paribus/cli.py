@@ -71,7 +71,8 @@ def power(
     runs: Runs = RUNS,
     scale: ScaleName = None,
     sd: Annotated[
-        float | None, typer.Option("--sd", help="assumed sd of the paired difference", show_default=False)
+        float | None,
+        typer.Option("--sd", help="assumed sd of the paired difference, in the primary's unit", show_default=False),
     ] = None,
     cell_sd: Annotated[
         float | None, typer.Option("--cell-sd", help="assumed sd of one cell over seeds", show_default=False)
@@ -312,6 +313,7 @@ def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson
 def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Print which cells are complete, running, missing or stale. Shows no outcome, so it is not a look."""
     from paribus.experiment import loading
+    from paribus.publishing import stale_cells
     from paribus.reading.study import read_study
     from paribus.terminal import table
     from paribus.tuning.reading import read_tuning
@@ -349,6 +351,8 @@ def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJs
     )
     states = sorted({c["state"] for c in cells})
     console.print(", ".join(f"{study.count(state)} {state}" for state in states), highlight=False)
+    for what in stale_cells(study):
+        console.print(what, highlight=False, soft_wrap=True)
     for path in stale:
         console.print(f"stale, kept: {path}", highlight=False, soft_wrap=True)
 

@@ -20,6 +20,7 @@ from paribus.stats.noise import Noise, relative_sd
 from paribus.stats.power import count_of, equivalence_margin_sd, minimum_detectable_effect_sd
 from paribus.terminal import families, table
 from paribus.tuning.running import require_knobs_used
+from paribus.tuning.showing import different_knobs
 
 
 def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -> dict[str, Any]:
@@ -145,6 +146,7 @@ def _beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]
             f"  before them, tuning on {seeds} of its own, in factors of {factor:g}, 3 to "
             f"{experiment.tuning.max_trials} values for every arm: {knobs}"
         )
+        yield from (f"  {sentence}" for sentence in different_knobs(experiment))
 
 
 def _describe_tensors(scale: str, arms: Mapping[str, ArmAtScale], console: Console) -> None:

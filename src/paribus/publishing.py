@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from paribus.errors import StudyFolderError
 from paribus.experiment.spec import Experiment
 from paribus.reading.cell import UNUSED
 from paribus.reading.evidence import record_look, verdicts_of
@@ -56,6 +57,7 @@ class Asked:
 def publish(asked: Asked, command: str, console: Console, *, as_json: bool = False) -> ReadStudy:
     """Write the report and print the verdicts, or the report's JSON and nothing else. Recorded as a look."""
     study, tuning = asked.read()
+    _keep_what_a_stale_study_showed(study, asked)
     content = _content(asked, study, tuning, command)
     path = page.write(content, study.folder.path)
     if as_json:
@@ -73,11 +75,36 @@ def publish(asked: Asked, command: str, console: Console, *, as_json: bool = Fal
         console.print(f"{row.name}: {row.sentence}", highlight=False, markup=False)
     for of, note in page.noted(rows):
         console.print(f"note, {of}: {note}", highlight=False, markup=False)
+    for what in stale_cells(study):
+        _say(console, what)
     left = unfinished(study)
     if left:
         _say(console, f"{left} cells are not complete; see `paribus status {asked.arguments}`")
     _say(console, f"report: {path}")
     return study
+
+
+def stale_cells(study: ReadStudy) -> list[str]:
+    """Which arms' finished cells are not used any more, and because of what."""
+    because: dict[str, list[str]] = {}
+    for scale, arm in dict.fromkeys(cell.key[:2] for cell in study.cells.values() if cell.state == "stale"):
+        because.setdefault(study.stale_because.get((scale, arm), "the plan"), []).append(f"{scale}/{arm}")
+    return [f"stale, because {what} has changed: {', '.join(arms)}" for what, arms in because.items()]
+
+
+def _keep_what_a_stale_study_showed(study: ReadStudy, asked: Asked) -> None:
+    """A report of nothing must not take the place of one that showed the finished study."""
+    used = sum(study.count(state) for state in ("complete", "diverged"))
+    page_there = study.folder.path / page.PAGE
+    if used or not study.count("stale") or not page_there.exists():
+        return
+    raise StudyFolderError(
+        f"every finished cell of '{study.experiment.study}' is stale, so there is nothing to report",
+        expected="cells of the present file and code",
+        received="; ".join(stale_cells(study)),
+        remedy=f"the report of before is kept ({page_there}); undo the change, or `paribus run {asked.arguments}` "
+        "trains anew and keeps the old cells",
+    )
 
 
 def watch(asked: Asked, every_seconds: int, console: Console) -> None:

@@ -181,3 +181,11 @@ def test_an_undeclared_difference_stops_the_study_before_anything_is_written(tmp
     with pytest.raises(PairCheckError, match="matrix_learning_rate"):
         open_study(experiment, tmp_path, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("declared", ["optimiser.matrix_*", "optimiser.*", "*"])
+def test_a_star_stands_for_any_text_in_a_fields_name(found: Callable[..., str], declared: str) -> None:
+    star = DECLARED[1].replace("optimiser.matrix_learning_rate", declared)
+    assert found("xsa", OTHER_RATE, (DECLARED[0], star)) == ""
+    other = DECLARED[1].replace("optimiser.matrix_learning_rate", "optimiser.gain*")
+    assert "optimiser.matrix_learning_rate" in found("xsa", OTHER_RATE, (DECLARED[0], other))

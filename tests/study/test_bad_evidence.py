@@ -505,4 +505,23 @@ def test_damaged_budgets_twins_and_other_seeds_cost_their_own_rows_and_never_the
     noise = {row["kind"]: row["differences"] for row in found.data["noise"]}
     assert noise["perturbed twin"] == list(before["perturbed twin"][:1])
     assert "repeat" not in noise
-    assert (len(before["other seed"]), len(noise["other seed"])) == (2, 1)
+    assert len(before["other seed"]) == 1
+    assert "other seed" not in noise, "one cell alone has nothing to differ from"
+
+
+def test_a_report_of_nothing_does_not_take_the_place_of_one_that_showed_the_study(study: Path, cli: Cli) -> None:
+    """Every cell is stale after an edit of the file: the page of before stays, and the message says what changed."""
+    page = study / "runs" / "tiny" / "report.html"
+    before = page.read_bytes()
+    file = study / "study.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("batch_tokens = 512", "batch_tokens = 1024"), encoding="utf-8")
+    status, _, err = cli("report", "study.toml")
+    assert status == 1
+    assert "every finished cell of 'tiny' is stale" in err
+    assert "stale, because the file has changed: tiny/standard, tiny/xsa, tiny/block, tiny/rd" in err
+    assert page.read_bytes() == before
+    _, out, _ = cli("status", "study.toml")
+    assert "stale, because the file has changed" in out
+    file.write_text(text, encoding="utf-8")
+    assert cli("report", "study.toml")[0] == 0

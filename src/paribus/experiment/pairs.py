@@ -8,6 +8,7 @@ An interaction compares two differences: each is a pair, and what the pairs shar
 """
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from paribus.errors import PairCheckError
@@ -36,7 +37,7 @@ def undeclared_differences(
         for path in sorted(left.keys() | right.keys())
         if left.get(path, absent) != right.get(path, absent)
         and not path.startswith(DECLARED_BY_ARMS)
-        and not any(path == declared or path.startswith(f"{declared}.") for declared in also_differs)
+        and not any(fnmatchcase(path, declared) or fnmatchcase(path, f"{declared}.*") for declared in also_differs)
         and not _knob_of_one_arm(path, treatment, baseline)
     ]
 

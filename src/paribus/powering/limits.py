@@ -7,6 +7,7 @@ import scipy
 from paribus.experiment.spec import Contrast, Experiment
 from paribus.powering.scenarios import ALPHA, Plan, Scenario, floor_of, plan_of, scenarios
 from paribus.stats.design import SIMULATED_STUDIES
+from paribus.stats.looks import nominal_levels
 from paribus.stats.noise import Noise, relative_sd
 from paribus.stats.power import DEFAULT_POWER, cannot_conclude, count_of
 from paribus.stats.rounding import whole_percent
@@ -29,10 +30,12 @@ def notes(experiment: Experiment, plan: Plan) -> tuple[str, ...]:
     found: list[str] = []
     level = f"{1 - plan.confidence:.3g}"
     if len(plan.looks) > 1:
-        found.append(
-            f"Looks at {' and '.join(map(str, plan.looks))} pairs: power is that of the last look alone, at its "
-            f"nominal level {level}; what earlier looks find is not counted."
+        levels = nominal_levels(plan.looks, ALPHA)
+        told = ", ".join(
+            f"{look} pairs {'for futility only' if not level_there else f'at the level {level_there:.3g}'}"
+            for look, level_there in zip(plan.looks, levels, strict=True)
         )
+        found.append(f"Looks: {told}. Power is that of the last look alone; what earlier looks find is not counted.")
     if plan.stage_1:
         found.append(
             f"An extension is declared: power is that of stage 1 alone ({plan.seeds} pairs at the level {level})."

@@ -115,9 +115,10 @@ def _assumed(experiment: Experiment, name: str, noise: Noise) -> tuple[float, st
     contrast = experiment.contrasts[name]
     factor = relative_sd(contrast.arms)
     times = "" if factor == 1 else f" times {factor:.2f}, for an interaction of cells that vary alike"
-    if noise.assumed_sd is not None:
+    unit_of_the_primary = contrast.metric == experiment.contrasts[experiment.primary].metric
+    if noise.assumed_sd is not None and unit_of_the_primary:
         return noise.assumed_sd * factor, times and f"assumed: the sd of a simple contrast{times}"
-    if noise.cell_sd is not None and noise.correlation is not None:
+    if noise.cell_sd is not None and noise.correlation is not None and unit_of_the_primary:
         sd = sd_from_cells(noise.cell_sd, noise.correlation)
         origin = (
             f"assumed: {noise.cell_sd:.3g} sqrt(2 (1 - {noise.correlation:g})), a cell's sd and the pairs' correlation"

@@ -77,10 +77,10 @@ class ReadCell:
         names = [name for name, m in self._measured.items() if m.split == split and not m.mid_schedule]
         return self.folder.rows(names[-1], columns) if names and self.folder is not None else None
 
-    @cached_property
-    def fewest_documents(self) -> int | None:
-        """Of any of its measurements; None where there is none."""
-        return min(self._documents.values(), default=None) if self._measured else None
+    def number_of_documents(self, split: str) -> int | None:
+        """Documents of the split that were scored at the end of the schedule; None where there are none."""
+        names = [name for name, m in self._measured.items() if m.split == split and not m.mid_schedule]
+        return self._documents[names[-1]] if names else None
 
     @cached_property
     def _documents(self) -> dict[str, int]:

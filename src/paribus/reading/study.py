@@ -24,6 +24,8 @@ class ReadStudy:
     cells: Mapping[Key, ReadCell]
     doubts: tuple[str, ...] = ()
     """what of the study's own records could not be used, a sentence each"""
+    stale_because: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """by (scale, arm) of the plan that no longer holds: what has changed since"""
     code_digests: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """of the present code of each arm, by (scale, arm); empty where it is not installed"""
 
@@ -79,13 +81,8 @@ def read_study(experiment: spec.Experiment, runs: Path) -> ReadStudy:
         for line in folder.unreadable_looks()
     ]
     digests = {(c["scale"], c["arm"], c["seed"], c.get("variant", "")): c["digest"] for c in plan["cells"]}
-    current = {
-        (a["scale"], a["arm"]): a["arm"] in experiment.arms
-        and a["scale"] in experiment.scales
-        and a["declared"] == spec.declared(experiment, a["scale"], a["arm"])
-        and a["code_digest"] == code[a["scale"], a["arm"]]
-        for a in plan["arms"]
-    }
+    changed = {(a["scale"], a["arm"]): _changed(experiment, a, code) for a in plan["arms"]}
+    current = {key: not what for key, what in changed.items()}
     cells = {}
     for key in experiment.cell_keys():
         scale, arm, seed, variant = key
@@ -98,7 +95,18 @@ def read_study(experiment: spec.Experiment, runs: Path) -> ReadStudy:
         if state != "missing" and not as_declared:
             state = "stale"
         cells[key] = checked(ReadCell(key, state, digest or "", found))
-    return ReadStudy(experiment, folder, plan, cells, tuple(doubts), code)
+    because = {key: what for key, what in changed.items() if what}
+    return ReadStudy(experiment, folder, plan, cells, tuple(doubts), because, code)
+
+
+def _changed(experiment: spec.Experiment, arm: Mapping[str, Any], code: Mapping[tuple[str, str], str]) -> str:
+    """What has changed since the plan was written, so that the arm's cells are stale; empty where nothing has."""
+    scale, name = arm["scale"], arm["arm"]
+    if name not in experiment.arms or scale not in experiment.scales:
+        return "it is no longer in the file"
+    what = ["the file"] * (arm["declared"] != spec.declared(experiment, scale, name))
+    what += ["the code"] * (arm["code_digest"] != code[scale, name])
+    return " and ".join(what)
 
 
 def _of_the_files_kind(experiment: spec.Experiment, key: Key, folder: CellFolder) -> bool:

@@ -51,7 +51,7 @@ class NoiseRow:
     metric: str
     unit: str
     differences: tuple[float, ...]
-    """one a pair; of other seeds every cell's value minus their mean"""
+    """one a pair; of other seeds one for each two cells, which are not independent"""
     sd_of_difference: float | None
     """of a paired difference of this kind, unit of the metric; None where one pair says nothing"""
     contrast_sd: float | None

@@ -39,11 +39,14 @@ def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
         found.append("The rule (contrasts, margins or planned seeds) was changed after cells had run; see the looks.")
     found += _untuned_rates(study)
     found.append(f"Numbers hold for this precision: mode {study.experiment.execution.mode}, float32 throughout.")
-    scored = [cell.fewest_documents for cell in study.cells.values() if cell.fewest_documents is not None]
-    if scored and min(scored) < FEW_DOCUMENTS:
-        found.append(
-            f"Only {min(scored)} held-out documents were scored: another collection may well answer differently."
-        )
+    splits = dict.fromkeys(c.metric.partition(".")[0] for c in study.experiment.contrasts.values())
+    for split in splits:
+        counts = [n for cell in study.cells.values() if (n := cell.number_of_documents(split)) is not None]
+        if counts and min(counts) < FEW_DOCUMENTS:
+            found.append(
+                f"Only {min(counts)} documents of the {split} split were scored: another collection may well answer "
+                "differently."
+            )
     if study.experiment.tuning is None:
         found.append(
             "Nothing was tuned for this file by paribus; equal tuning of the arms is the experimenter's to show."

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
@@ -44,9 +45,9 @@ def _on_metric(study: ReadStudy, aside: tuple[str, str], metric: str, verdict: V
             yield row(kind, found, _root_mean_square(found) if len(found) > 1 else None)
     others = [study.cells[scale, arm, seed, spec.STUDY].final(metric) for seed in study.experiment.other_seeds]
     values = [value for value in others if value is not None]
-    if values:
-        unpaired = math.sqrt(2) * float(np.std(values, ddof=1)) if len(values) > 1 else None
-        yield row("other seed", [value - float(np.mean(values)) for value in values], unpaired)
+    if len(values) > 1:
+        unpaired = math.sqrt(2) * float(np.std(values, ddof=1))
+        yield row("other seed", [later - earlier for earlier, later in combinations(values, 2)], unpaired)
 
 
 def known_noise(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Noise:

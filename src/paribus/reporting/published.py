@@ -15,7 +15,8 @@ def published(
     study: ReadStudy, verdicts: tuple[Verdict, ...], noise: tuple[NoiseRow, ...], experiment_folder: Path
 ) -> Iterator[PublishedRow]:
     """One row a contrast that names a figure; ours is left empty before its words are due."""
-    twins = {(row.scale, row.metric): row.sd_of_difference for row in noise if row.kind == "perturbed twin"}
+    # A publication's arms need not share seeds, so what stands in for its error is the noise of unpaired runs of ours.
+    unpaired = {(row.scale, row.metric): row.sd_of_difference for row in noise if row.kind == "other seed"}
     for verdict in verdicts:
         figure = study.experiment.contrasts[verdict.name].published
         if figure is None:
@@ -39,7 +40,7 @@ def published(
             theirs_standard_error=theirs.standard_error,
             theirs_seeds=theirs.seeds,
             same_recipe=figure.same_recipe,
-            aa_sd=twins.get((verdict.scale, verdict.metric)),
+            aa_sd=unpaired.get((verdict.scale, verdict.metric)),
             unit=verdict.unit,
         )
         ours = (verdict.mean, verdict.interval, found.word.value, found.sentence)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paribus.experiment import tuning as search
+from paribus.experiment.spec import Experiment
 from paribus.report.content import TrialRow, TuningSummary
 from paribus.report.numbers import fixed
 from paribus.stats.rounding import declared as written
@@ -30,6 +31,8 @@ class TunedDifference:
     baseline: str
     kind: str
     """TUNED, SAME_VALUE (the declared value of the baseline's knob) or AT_PARENTS_OPTIMUM (the chosen one)"""
+    knobs: tuple[str, str]
+    """fields that the treatment and the baseline are searched along"""
     treatment_value: float | None
     """of the treatment's knob; None where the treatment was not tried as this comparison needs it"""
     baseline_value: float
@@ -112,6 +115,7 @@ def side_by_side(tuning: ReadTuning) -> tuple[TunedDifference, ...]:
                         treatment=treatment,
                         baseline=baseline,
                         kind=kind,
+                        knobs=(tuning.knobs[treatment], tuning.knobs[baseline]),
                         treatment_value=None if child is None else child.value,
                         baseline_value=parent.value,
                         differences=() if child is None else _differences(child, parent),
@@ -152,7 +156,23 @@ def tuning_caveats(tuning: ReadTuning) -> tuple[str, ...]:
                 f"The best value of {knob} for {arm}, {written(chosen.value)}, lies at the edge of what was tried: "
                 "a better one may lie beyond, and the arm is tuned less well than one with an interior optimum."
             )
-    return tuple(found)
+    return (*found, *different_knobs(tuning.experiment))
+
+
+def different_knobs(experiment: Experiment) -> tuple[str, ...]:
+    """Pairs of arms that are searched along different fields: each has the other's field as the file declares it."""
+    knobs = {} if experiment.tuning is None else experiment.tuning.knobs
+    pairs = {
+        (treatment, baseline)
+        for contrast in experiment.contrasts.values()
+        for treatment, baseline in zip(contrast.arms[::2], contrast.arms[1::2], strict=True)
+        if {treatment, baseline} <= knobs.keys() and knobs[treatment] != knobs[baseline]
+    }
+    return tuple(
+        f"{treatment} and {baseline} are searched along different fields ({knobs[treatment]}; {knobs[baseline]}): "
+        f"{treatment} keeps the declared value of what {baseline} was tuned in, so a difference may be tuning."
+        for treatment, baseline in sorted(pairs)
+    )
 
 
 def _distinct(differences: Iterable[TunedDifference]) -> Iterator[tuple[list[str], TunedDifference]]:
@@ -169,9 +189,11 @@ def _distinct(differences: Iterable[TunedDifference]) -> Iterator[tuple[list[str
 def _told(kinds: Sequence[str], difference: TunedDifference) -> str:
     kind = ", and ".join(kinds)
     what = f"{kind[0].upper()}{kind[1:]}: {difference.treatment} minus {difference.baseline}"
+    own, other = (knob.rpartition(".")[2] for knob in difference.knobs)
+    named = (f"{own} ", f"{other} ") if own != other else ("", "")  # a number of another field is not the same value
     if difference.treatment_value is None:
-        return f"{what} at {written(difference.baseline_value)} was not tried."
-    what += f" at {written(difference.treatment_value)} and {written(difference.baseline_value)}"
+        return f"{what} at {named[1]}{written(difference.baseline_value)} was not tried."
+    what += f" at {named[0]}{written(difference.treatment_value)} and {named[1]}{written(difference.baseline_value)}"
     if difference.mean is None:
         return f"{what} lost a cell, which diverged."
     seeds = len(difference.differences)
