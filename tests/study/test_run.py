@@ -275,7 +275,9 @@ def test_a_margin_changed_after_words_were_seen_is_said_beside_every_word(study:
 
 def test_few_held_out_documents_are_a_caveat(study: Path):
     read = read_study(loading.load(study / "study.toml"), study / "runs")
-    assert any("documents of the test split were scored" in c for c in report_content(read, verdicts_of(read), "").caveats)
+    assert any(
+        "documents of the test split were scored" in c for c in report_content(read, verdicts_of(read), "").caveats
+    )
 
 
 def test_a_contrast_that_mixes_code_versions_gets_a_caveat(study: Path):
