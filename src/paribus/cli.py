@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -223,64 +223,22 @@ def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
 
     Ctrl-C leaves a study that can be resumed.
     """
-    from paribus.checking import run_gates
-    from paribus.costing import measure_missing_costs
     from paribus.experiment import loading
-    from paribus.experiment.gates import require_all
-    from paribus.experiment.plan import resolve_arms
-    from paribus.launch.local import available_gpus, number_of_workers, run_workers
     from paribus.publishing import Asked, publish
-    from paribus.study import open_study, write_plan
-    from paribus.terminal import live_study, steps_of_preparation
-    from paribus.tuning.reading import read_tuning
-    from paribus.tuning.running import tune
+    from paribus.running import finish
 
     declared = loading.load(file, scale)
     console = _console()
-    with loading.naming(file):
-        if not read_tuning(declared, runs).finished:
-            require_all(run_gates(declared, resolve_arms(declared), console))
-        tuned = tune(declared, file.parent, runs, console).tuning.tuned
-        if tuned is None:
-            _stopped(console)
-    experiment = declared if tuned is None else tuned
-    with loading.naming(file), steps_of_preparation(console) as progress:
-        study = open_study(experiment, file.parent, runs, progress)
-    missing = study.missing
-    if missing:
-        for arm, count in study.stale_folders().items():
-            console.print(f"{count} stale cells of {arm}: kept on disk, not used; trained anew", highlight=False)
-        found = run_gates(experiment, study.arms, console)
-        require_all(found)
-        write_plan(study, found)
-        steps = sum(cell.length.steps - cell.length.leaves_after for cell in missing)
-        workers = number_of_workers(experiment.execution, len(missing), available_gpus(experiment.execution))
-        threads = experiment.execution.threads
-        console.print(
-            f"training {len(missing)} of {len(study.cells)} cells with {workers} workers of {threads} thread"
-            f"{'s' if threads > 1 else ''}",
-            highlight=False,
-        )
-        with live_study(console, len(missing), steps) as on_event:
-            finished = run_workers(workers, experiment, file.parent.resolve(), runs.resolve(), on_event)
-        if not finished:
-            _stopped(console)
-    else:
-        write_plan(study, None)
-        console.print(f"nothing to train: all {len(study.cells)} cells are finished", highlight=False)
-    measure_missing_costs(experiment, study.arms, study.folder, console)
-    asked = Asked(file, declared, runs, _arguments(file, declared, runs))
-    diverged = publish(asked, "run", console).count("diverged")
+    if not finish(declared, file, runs, console):
+        console.print("stopped; the same command continues from the last checkpoints", highlight=False)
+        raise typer.Exit(130)
+    study = publish(Asked(file, declared, runs, _arguments(file, declared, runs)), "run", console)
+    diverged = study.count("diverged")
     if diverged:
         raise DivergenceError(
             f"{diverged} of {len(study.cells)} cells diverged",
             remedy="the report names them and counts their pairs as losses; the other cells are complete",
         )
-
-
-def _stopped(console: Any) -> NoReturn:
-    console.print("stopped; the same command continues from the last checkpoints", highlight=False)
-    raise typer.Exit(130)
 
 
 @app.command()

@@ -42,6 +42,7 @@ ALLOWED = {
     "adopting": {*GROUND, "report", "stats", "terminal"},
     "comparing": {*GROUND, "report", "runs", "stats", "terminal"},
     "tuning": {*GROUND, "experiment", "launch", "optim", "reading", "report", "stats", "study", "terminal"},
+    "running": {*GROUND, "checking", "costing", "experiment", "launch", "study", "terminal", "tuning"},
     "publishing": {*GROUND, "experiment", "reading", "report", "reporting", "stats", "tuning"},
     "powering": {*GROUND, "experiment", "stats", "terminal"},
     "checking": {*GROUND, "experiment", "mechanisms", "model", "study", "terminal"},
