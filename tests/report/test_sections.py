@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -155,7 +155,9 @@ def test_step_flops_and_time_stand_side_by_side(full_study: ReportContent) -> No
     assert picture is not None
     for kind in costs.KINDS:
         assert f"separate value route, {kind}" in texts(picture.svg)
-    nothing = CostRow("c", "S", "", 0, None, None, None, 1.0, *[None] * 8, "two hosts: refused")  # type: ignore[arg-type]
+    first = full_study.costs[0]
+    numbers = {field.name: None for field in fields(CostRow) if field.name.startswith(("iso_", "break_even_"))}
+    nothing = replace(first, step_time_ratio=None, sentence="two hosts: refused", **numbers)
     assert costs.gains_picture([nothing], "x") is None
     assert costs.gains_table([nothing]).rows[0][-1] == "two hosts: refused"
 

@@ -43,7 +43,7 @@ def read_folder(directory: Path, globs: Sequence[str]) -> tuple[list[Record], li
         raise ParibusError(f"{directory}: no such folder", expected="a folder of result files (JSON or CSV)")
     try:
         matched = {file for glob in globs for file in directory.glob(glob)}
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError) as error:  # pathlib: an empty pattern; an absolute one
         raise ParibusError(
             f"files: not a usable glob among {', '.join(globs)}",
             expected='a pattern relative to the folder, such as "*.json" or "**/result.json"',
