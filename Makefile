@@ -1,5 +1,5 @@
 # Two commands, each sufficient on a machine with Python 3.11+ and make:
-#   make demo    create .venv, install, run experiments/demo.toml, print the verdicts and the report's path
+#   make demo    create .venv, install, run the text study and two synthetic tasks, print verdicts and reports' paths
 #   make test    create .venv, install, then lint, types and tests
 # The torch version is pinned here and nowhere else; override it: make test TORCH=2.11.0
 
@@ -13,6 +13,8 @@ STAMP  := $(VENV)/.installed-torch-$(TORCH)
 
 demo: install
 	$(BIN)/paribus run experiments/demo.toml
+	$(BIN)/paribus run experiments/demo-twin.toml
+	$(BIN)/paribus run experiments/demo-cross.toml
 
 test: install lint types
 	$(BIN)/python -m pytest -n auto

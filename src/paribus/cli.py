@@ -242,6 +242,43 @@ def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
 
 
 @app.command()
+def calibrate(
+    file: File,
+    runs: Runs = RUNS,
+    scale: ScaleName = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="calibration seeds; default: those of the file, or 3", min=1)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a task's baseline alone, on seeds of its own, and say whether the budget suits the task.
+
+    No treatment is trained. Exit code 0 where the task is calibrated, 1 where it is too easy, too hard or uneven.
+    Ctrl-C leaves a calibration that can be resumed.
+    """
+    from paribus.calibrating import showing
+    from paribus.calibrating.running import calibrate as train_baseline
+    from paribus.experiment import loading
+    from paribus.experiment.calibration import DEFAULT_SEEDS, State
+
+    experiment = loading.load(file, scale)
+    console = _console(as_json)
+    known = experiment.calibration.seeds if experiment.calibration is not None else None
+    with loading.naming(file):
+        outcome = train_baseline(experiment, file.parent, runs, console, seeds or known or DEFAULT_SEEDS)
+    found = outcome.read.found
+    if found is None:
+        console.print("stopped; the same command continues from the last checkpoints", highlight=False)
+        raise typer.Exit(130)
+    if as_json:
+        _print_json(showing.as_json(outcome.read))
+    else:
+        showing.show(outcome.read, console)
+    if found.state is not State.CALIBRATED:
+        raise typer.Exit(1)
+
+
+@app.command()
 def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Time an update of every arm against the others, in interleaved turns on this machine, and put it on record."""
     from paribus.costing import measure_missing_costs, show
@@ -379,6 +416,43 @@ def adopt(
     console = _console()
     describe(found, console)
     console.print(f"report: {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command()
+def tunnel(
+    full: Annotated[
+        bool, typer.Option("--full/--smoke", help="8 tasks and verdicts, or 4 tasks and a direction check")
+    ] = False,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            "--mechanism",
+            help="your own instead of the shipped arms: a mechanism's name, a table such as "
+            "'mask = { name = \"document\" }', or a module such as mypackage.idea",
+            show_default=False,
+        ),
+    ] = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Train on synthetic tasks that show what a mechanism changes, and write one page. Minutes, or hours for --full.
+
+    Ctrl-C leaves a set that the same command continues.
+    """
+    from paribus.tunnel.command import run_tunnel
+    from paribus.tunnel.suites import load_suite, with_mechanism
+
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # where a module of one's own usually lies; workers get the same path
+    suite = load_suite("full" if full else "smoke")
+    if mechanism is not None:
+        suite = with_mechanism(suite, mechanism)
+    console = _console()
+    own = [] if mechanism is None else ["--mechanism", mechanism]
+    folder = [] if runs == RUNS else ["--runs", str(runs)]
+    command = shlex.join(["paribus", "tunnel", f"--{suite.name}", *own, *folder])
+    if not run_tunnel(suite, runs, console, command):
+        console.print("stopped; the same command continues from the last checkpoints", highlight=False)
+        raise typer.Exit(130)
 
 
 def _arguments(file: Path, experiment: Any, runs: Path) -> str:

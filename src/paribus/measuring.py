@@ -1,10 +1,9 @@
-"""What is measured of a cell and where it is kept: likelihood of held-out documents, diagnostics, interventions.
+"""What is measured of a cell and where it is kept: likelihood of what is held out, diagnostics, interventions.
 
-Joins the measure branch with the corpus and the run folder. Rows are written before anything is shown.
+Joins the measure branch with the data and the run folder. Rows are written before anything is shown.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,14 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from paribus.data.frozen import DocumentTable, FrozenCorpus, TokenFile
+from paribus.data.held_out import HeldOut
 from paribus.data.split import Split
-from paribus.data.windows import windows
 from paribus.errors import DivergenceError
 from paribus.experiment import spec
 from paribus.measure.interventions import Change, intervene
 from paribus.measure.likelihood import bits_per_byte, document_nats, nats_per_token
-from paribus.measure.probes import Reading, Scoring, probe
+from paribus.measure.probes import Asked, Reading, Scoring, probe
+from paribus.measure.retrieval import ANSWER_MASS
 from paribus.measure.routes import Route, depth_routes
 from paribus.mechanisms.contract import Diagnostic, Intervention
 from paribus.runs.folder import CellFolder
@@ -31,51 +30,60 @@ EVALUATION_TOKENS = 8192
 HELD_OUT: tuple[Split, ...] = ("test", "validation")
 
 
+HeldOutOf = Callable[[Split, int | None], HeldOut]
+"""what of a split a cell is measured on, up to a number of targets"""
+
+
 def measure(
-    corpus: FrozenCorpus,
-    base: spec.Base,
+    held_out_of: HeldOutOf,
+    evaluation: spec.Evaluation,
     folder: CellFolder,
     model: nn.Module,
     event: MilestoneReached,
     diagnostics: Sequence[Diagnostic],
     interventions: Sequence[Intervention],
 ) -> Iterator[dict[str, Any]]:
-    """Score held-out documents and, at the end of the schedule, read diagnostics and make interventions."""
+    """Score what is held out and, at the end of the schedule, read diagnostics and make interventions."""
     device = next(model.parameters()).device
-    limits = {"test": base.evaluation.test_tokens, "validation": base.evaluation.validation_tokens}
+    limits = {"test": evaluation.test_tokens, "validation": evaluation.validation_tokens}
     for split in HELD_OUT:
-        held_out = limited(corpus.split(split), limits[split])
-        documents = held_out.documents
-        nats = document_nats(model, scoring_batches(held_out, base.context_length, device), len(documents))
+        held_out = held_out_of(split, limits[split])
+        nats = document_nats(model, scoring_batches(held_out, device), len(held_out.unit))
         if not np.isfinite(nats).all():
             # The last update can break a model whose training loss was finite until then.
             raise DivergenceError(f"the {split} loss became {nats.sum()} after step {event.step}")
         folder.write_rows(
             f"likelihood/{split}-{event.step:08d}",
             {
-                "document": documents.id,
-                "source": [corpus.sources[source] for source in documents.source],
-                "tokens": documents.tokens,
-                "bytes": documents.bytes,
+                "document": held_out.unit,
+                "source": held_out.source,
+                "tokens": held_out.tokens,
+                "bytes": pa.nulls(len(nats), pa.int64()) if held_out.bytes is None else held_out.bytes,
                 "nats": nats,
-                "tokens_seen": np.full(len(documents), event.tokens_seen),
-                "mid_schedule": np.full(len(documents), not event.final),
-            },
+                "tokens_seen": np.full(len(nats), event.tokens_seen),
+                "mid_schedule": np.full(len(nats), not event.final),
+            }
+            | ({} if held_out.floor_nats is None else {"floor_nats": held_out.floor_nats}),
         )
-        yield {
+        measured: dict[str, Any] = {
             "split": split,
             "tokens_seen": event.tokens_seen,
-            "nats_per_token": nats_per_token(nats, documents.tokens),
-            "bits_per_byte": bits_per_byte(nats, documents.bytes),
+            "nats_per_token": nats_per_token(nats, held_out.tokens),
         }
+        if held_out.bytes is not None:
+            measured["bits_per_byte"] = bits_per_byte(nats, held_out.bytes)
+        yield measured
     if event.final:
-        probed = limited(corpus.split("validation"), base.evaluation.probe_tokens)
-        batches = list(scoring_batches(probed, base.context_length, device))
+        probed = held_out_of("validation", evaluation.probe_tokens)
+        batches = list(probing_batches(probed, device))
         step = f"{event.step:08d}"
         if diagnostics:
-            folder.write_rows(f"diagnostics/{step}", _diagnostic_columns(probe(model, batches, diagnostics)))
-        if changes := intervene(model, batches, len(probed.documents), interventions):
-            folder.write_rows(f"interventions/{step}", _intervention_columns(changes, probed.documents))
+            # Only the batches of a task say where answers stand; of a text that diagnostic has no site.
+            readings = probe(model, batches, (*diagnostics, ANSWER_MASS), probed.slices)
+            folder.write_rows(f"diagnostics/{step}", _diagnostic_columns(readings))
+        scored = list(scoring_batches(probed, device))
+        if changes := intervene(model, scored, len(probed.unit), interventions):
+            folder.write_rows(f"interventions/{step}", _intervention_columns(changes, probed))
         if routes := depth_routes(model, batches) if diagnostics else []:
             folder.write_rows(f"routes/{step}", _route_columns(routes))
     model.train()
@@ -94,13 +102,14 @@ def _diagnostic_columns(readings: Sequence[Reading]) -> dict[str, Any]:
     }
 
 
-def _intervention_columns(changes: Sequence[Change], documents: DocumentTable) -> dict[str, Any]:
-    """One row a variant and document; nats are sums over the document's tokens."""
+def _intervention_columns(changes: Sequence[Change], probed: HeldOut) -> dict[str, Any]:
+    """One row a variant and unit; nats are sums over the unit's targets."""
     return {
-        "intervention": [change.intervention for change in changes for _ in documents.id],
-        "variant": [change.variant for change in changes for _ in documents.id],
-        "document": np.tile(documents.id, len(changes)),
-        "tokens": np.tile(documents.tokens, len(changes)),
+        "intervention": [change.intervention for change in changes for _ in probed.unit],
+        "variant": [change.variant for change in changes for _ in probed.unit],
+        "document": [*probed.unit] * len(changes),
+        "source": [*probed.source] * len(changes),
+        "tokens": np.tile(probed.tokens, len(changes)),
         "nats_before": np.concatenate([change.nats_before for change in changes]),
         "nats_after": np.concatenate([change.nats_after for change in changes]),
     }
@@ -120,17 +129,19 @@ def _route_columns(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def scoring_batches(held_out: TokenFile, context_length: int, device: torch.device) -> Iterator[Scoring]:
-    """Windows over whole documents, with the number of each row's document."""
-    for batch in windows(held_out, context_length).batches(EVALUATION_TOKENS):
-        yield Consumed.from_batch(batch, device), batch.document_row
+def scoring_batches(held_out: HeldOut, device: torch.device) -> Iterator[Scoring]:
+    """What is held out, with the number of the unit that each row, or each target, belongs to."""
+    for batch in held_out.batches(EVALUATION_TOKENS):
+        yield Consumed.from_batch(batch, device), batch.document_row if batch.unit is None else batch.unit
 
 
-def limited(held_out: TokenFile, tokens: int | None) -> TokenFile:
-    """The first documents of a split, whole, until they hold `tokens` tokens."""
-    if tokens is None:
-        return held_out
-    table = held_out.documents
-    count = int(np.searchsorted(np.cumsum(table.tokens), tokens)) + 1
-    columns = {name: getattr(table, name)[:count] for name in ("id", "source", "offset", "tokens", "bytes")}
-    return replace(held_out, documents=DocumentTable(**columns))
+def probing_batches(held_out: HeldOut, device: torch.device) -> Iterator[Scoring]:
+    """The same batches with the number of each row's document: what errors of readings are taken over.
+
+    Those of a task say where their answers stand.
+    """
+    for batch in held_out.batches(EVALUATION_TOKENS):
+        read = Consumed.from_batch(batch, device)
+        if batch.answer is not None:
+            read = Asked.of(read, torch.from_numpy(batch.answer).to(device))
+        yield read, batch.document_row

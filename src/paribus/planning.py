@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from paribus.data.parquet_folder import parquet_files
+from paribus.data.tasks.checks import check_task
+from paribus.data.tasks.contract import Task, sample
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, device_of, resolve_arms
 from paribus.experiment.spec import REPEAT, TWIN, Experiment, Key
@@ -21,6 +23,9 @@ from paribus.stats.power import count_of, equivalence_margin_sd, minimum_detecta
 from paribus.terminal import families, table
 from paribus.tuning.running import require_knobs_used
 from paribus.tuning.showing import different_knobs
+
+ROWS_COUNTED = 256
+"""rows of a task from which its targets a row are counted"""
 
 
 def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -> dict[str, Any]:
@@ -47,6 +52,7 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
             }
             for (scale, name), arm in arms.items()
         ],
+        "task": None if experiment.base.task is None else experiment.base.task.describe(experiment.base.context_length),
         "seeds": seeds,
         "confidence": confidence,
         "minimum_detectable_effect_in_sd": minimum_detectable_effect_sd(seeds, confidence=confidence)
@@ -111,6 +117,8 @@ def describe(experiment: Experiment, experiment_folder: Path, runs: Path, consol
             )
     for scale in experiment.scales:
         _describe_tensors(scale, {name: arm for (at, name), arm in arms.items() if at == scale}, console)
+    if experiment.base.task is not None:
+        _describe_task(experiment.base.task, experiment.base.context_length, console)
     console.print("What the design can conclude", style="bold")
     design = plan_of(experiment)
     if design.seeds >= 2:
@@ -139,6 +147,10 @@ def _beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]
         told = ", ".join(count_of(count, kind) for kind, count in kinds.items() if count)
         if told:
             yield f"  of these, A/A of {aside[0]}/{aside[1]}: {told}"
+    if experiment.robustness.rate_factors:
+        factors = ", ".join(f"{factor:g}" for factor in experiment.robustness.rate_factors)
+        where = count_of(min(experiment.robustness.seeds, experiment.seeds.count), "seed")
+        yield f"  of these, every arm at {factors} times its learning rates: {where}"
     if experiment.tuning is not None:
         knobs = ", ".join(f"{arm}: {knob}" for arm, knob in experiment.tuning.knobs.items())
         seeds, factor = count_of(experiment.tuning.seeds, "seed"), experiment.tuning.factor
@@ -147,6 +159,22 @@ def _beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]
             f"{experiment.tuning.max_trials} values for every arm: {knobs}"
         )
         yield from (f"  {sentence}" for sentence in different_knobs(experiment))
+
+
+def _describe_task(task: Task, row_length: int, console: Console) -> None:
+    """What is asked, and the losses that need no training to know."""
+    asked = sample(task, 0, 0, ROWS_COUNTED, row_length)
+    rows = []
+    for name, levels in task.levels(row_length).items():
+        share = ((asked.slice == task.slices.index(name)) & asked.asked).sum() / ROWS_COUNTED
+        shortcuts = ", ".join(f"{what} {nats:.3f}" for what, nats in levels.shortcuts.items())
+        known = (f"{number:.3f}" for number in (levels.chance, levels.floor, levels.threshold))
+        rows.append((name, f"{share:.1f}", *known, shortcuts))
+    knobs = ", ".join(f"{name} = {value}" for name, value in task.model_dump().items())
+    console.print(f"{task.name} ({knobs}): {task.sentence}", highlight=False, soft_wrap=True)
+    columns = ("slice", "targets a row", "chance", "floor", "acquired below", "shortcuts")
+    console.print(table("What is asked, in nats per target", columns, rows, right=range(1, 5)))
+    console.print()
 
 
 def _describe_tensors(scale: str, arms: Mapping[str, ArmAtScale], console: Console) -> None:
@@ -168,6 +196,8 @@ def _checked_arms(experiment: Experiment, experiment_folder: Path) -> Mapping[tu
     arms = resolve_arms(experiment)
     check_pairs(experiment, arms)
     require_knobs_used(experiment, arms)
+    if experiment.base.task is not None:
+        check_task(experiment.base.task, experiment.base.context_length)
     if experiment.base.corpus.path is not None:
         parquet_files((experiment_folder / experiment.base.corpus.path).resolve())
     return arms

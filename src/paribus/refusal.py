@@ -58,7 +58,8 @@ def _explained(finding: Any, key: str, fields: dict[str, FieldInfo]) -> tuple[st
     if finding["type"] == "literal_error":
         valid = [str(value) for value in get_args(fields[key].annotation)] if key in fields else []
         return "not a valid value", expected, repr(finding["input"]), nearest(str(finding["input"]), valid)
-    return "not a valid value", expected, repr(finding["input"]), f"{key}: {about}" if about else ""
+    remedy = finding.get("ctx", {}).get("remedy") or (f"{key}: {about}" if about else "")
+    return "not a valid value", expected, repr(finding["input"]), str(remedy)
 
 
 def _fields(kind: type[BaseModel], keys: list[str]) -> dict[str, FieldInfo]:

@@ -14,17 +14,23 @@ import torch
 from paribus import mechanisms
 from paribus.data.corpus import CorpusConfig
 from paribus.data.frozen import FrozenCorpus
-from paribus.data.order import Order
+from paribus.data.held_out import HeldOut
+from paribus.data.material import Material, batches_of, held_out_of
+from paribus.data.order import Batches
 from paribus.data.parquet_folder import parquet_files
 from paribus.data.shards import prepare
+from paribus.data.split import Split
+from paribus.data.tasks.checks import check_task
+from paribus.data.tasks.stream import TaskCorpus
 from paribus.errors import CorpusError
 from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.experiment.gates import Gate
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, Cell, cells, resolve_arms
+from paribus.measure.retrieval import ANSWER_MASS
 from paribus.measuring import HELD_OUT
-from paribus.mechanisms.contract import Intervention
+from paribus.mechanisms.contract import Diagnostic, Intervention
 from paribus.runs.environment import environment
 from paribus.runs.folder import CellFolder, StudyFolder
 
@@ -35,7 +41,7 @@ class Study:
 
     experiment: spec.Experiment
     folder: StudyFolder
-    corpus: FrozenCorpus
+    corpus: Material
     arms: Mapping[tuple[str, str], ArmAtScale]
     cells: tuple[Cell, ...]
 
@@ -68,21 +74,27 @@ def open_study(
     """
     arms = resolve_arms(experiment)
     check_pairs(experiment, arms)
-    config = corpus_config(experiment.base.corpus, experiment_folder)
-    if config.folder is not None:
-        parquet_files(config.folder)  # a wrong path is an error before anything is written
+    config = None
+    if experiment.base.task is None:
+        config = corpus_config(experiment.base.corpus, experiment_folder)
+        if config.folder is not None:
+            parquet_files(config.folder)  # a wrong path is an error before anything is written
     owner = experiment.study.removesuffix(spec.TUNING)  # trials read the corpus of the study that they tune
     folders = {name: StudyFolder(runs / name) for name in (owner, experiment.study)}
     for name, folder in folders.items():
         folder.claim_for(name)
-    corpus = prepare(
-        config, folders[owner].corpus, vocabulary_size=experiment.base.tokenizer.vocabulary_size, progress=progress
-    )
-    corpus.verify()
+    corpus: Material
+    if config is None:
+        corpus = task_corpus(experiment.base)
+    else:
+        corpus = prepare(
+            config, folders[owner].corpus, vocabulary_size=experiment.base.tokenizer.vocabulary_size, progress=progress
+        )
+        corpus.verify()
     study = Study(experiment, folders[experiment.study], corpus, arms, tuple(cells(experiment, arms, corpus.digest)))
     for (scale, _), arm in arms.items():
         order_of(study, arm, scale, experiment.seeds.first).require(arm.length.steps)
-    for split in HELD_OUT:
+    for split in HELD_OUT if isinstance(corpus, FrozenCorpus) else ():
         if corpus.counts[split].tokens == 0:
             raise CorpusError(
                 f"the {split} split is empty",
@@ -103,6 +115,14 @@ def corpus_config(corpus: spec.Corpus, experiment_folder: Path) -> CorpusConfig:
     if corpus.path is None:
         return declared
     return replace(declared, kind="parquet", folder=(experiment_folder / corpus.path).resolve())
+
+
+def task_corpus(base: spec.Base) -> TaskCorpus:
+    """The task that the file declares, at its row length. CorpusError for a row too short to hold it, or a task that
+    is not what a task must be."""
+    assert base.task is not None
+    check_task(base.task, base.context_length)
+    return TaskCorpus(base.task, base.context_length)
 
 
 def write_plan(study: Study, found: list[Gate] | None) -> None:
@@ -145,7 +165,7 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
                     "unit": d.unit,
                     "correctness_only": d.correctness_only,
                 }
-                for d in mechanisms.all_diagnostics()
+                for d in study_diagnostics(study.corpus)
             ],
             "interventions": [
                 {"intervention": i.name, "title": i.title, "sentence": i.sentence} for i in study_interventions(study)
@@ -154,13 +174,19 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
                 "declared": dict(study.corpus.config),
                 "digest": study.corpus.digest,
                 "counts": counts,
-                "dropped": dict(study.corpus.dropped),
+                "dropped": dict(study.corpus.dropped) if isinstance(study.corpus, FrozenCorpus) else {},
                 "vocabulary_size": study.corpus.vocabulary_size,
-            },
+            }
+            | ({"task": study.corpus.describe()} if isinstance(study.corpus, TaskCorpus) else {}),
             "environment": environment(),
             "rule_digest": rule,
         }
     )
+
+
+def study_diagnostics(corpus: Material) -> tuple[Diagnostic, ...]:
+    """Diagnostics of every mechanism, and of a task how much attention reaches the answer."""
+    return (*mechanisms.all_diagnostics(), *((ANSWER_MASS,) if isinstance(corpus, TaskCorpus) else ()))
 
 
 def study_interventions(study: Study) -> tuple[Intervention, ...]:
@@ -186,7 +212,19 @@ def prepare_process(execution: spec.Execution) -> None:
     torch.set_num_threads(execution.threads)
 
 
-def order_of(study: Study, arm: ArmAtScale, scale: str, seed: int) -> Order:
+def order_of(study: Study, arm: ArmAtScale, scale: str, seed: int) -> Batches:
     """Which tokens a cell of the arm reads at which step."""
     rows = arm.base.batch_tokens // arm.base.context_length
-    return Order(study.corpus, arm.base.context_length, rows, study=study.experiment.study, scale=scale, seed=seed)
+    return batches_of(study.corpus, arm.base.context_length, rows, study=study.experiment.study, scale=scale, seed=seed)
+
+
+def held_out_for(
+    corpus: Material, arm: ArmAtScale, study: str, scale: str, seed: int
+) -> Callable[[Split, int | None], HeldOut]:
+    """What a cell of the arm is measured on, by split and number of targets."""
+    length, rows = arm.base.context_length, arm.base.batch_tokens // arm.base.context_length
+
+    def of(split: Split, tokens: int | None) -> HeldOut:
+        return held_out_of(corpus, split, tokens, length, rows, study=study, scale=scale, seed=seed)
+
+    return of

@@ -24,11 +24,12 @@ from paribus.experiment.spec import REPEAT, STUDY, TWIN
 from paribus.experiment.twins import perturb
 from paribus.measuring import measure
 from paribus.model.build import build_model
+from paribus.model.prenorm import Prenorm
 from paribus.runs.claims import claim
 from paribus.runs.environment import code_version, environment
 from paribus.runs.folder import CellFolder
-from paribus.study import Study, order_of, prepare_process, study_interventions
-from paribus.train.loop import MilestoneReached, train
+from paribus.study import Study, held_out_for, order_of, prepare_process, study_interventions
+from paribus.train.loop import MilestoneReached, StepFinished, train
 from paribus.train.state import TENSORS, TrainState
 
 Emit = Callable[[dict[str, Any]], None]
@@ -79,14 +80,12 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     folder, arm = study.cell_folder(cell), study.arms[cell.scale, cell.arm]
     device = torch.device(device_of(study.experiment.execution))
     context = {"scale": cell.scale, "arm": cell.arm, "seed": cell.seed, "variant": cell.variant}
-    model = build_model(arm.model, arm.seam_configs, (study.experiment.study, cell.scale, cell.seed))
-    if cell.variant == TWIN:
-        perturb(model, (study.experiment.study, cell.scale, cell.seed))
+    model = _fresh_model(study, cell, arm)
     lost = [donor for donor in cell.donors.values() if study.cell_folder(donor).state == "diverged"]
     if not lost:
         adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
     record = _record(study, cell, arm, model, device)
-    state = TrainState.fresh(model.to(device), arm.base.optimiser)
+    state = TrainState.fresh(model.to(device), cell.optimiser)
     checkpoint = folder.latest_checkpoint()
     if checkpoint is not None:
         state.restore(checkpoint[1])
@@ -101,18 +100,20 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
         emit({"kind": "diverged", **context, "reason": reason})
         return
     order = order_of(study, arm, cell.scale, cell.seed)
+    held_out = held_out_for(study.corpus, arm, study.experiment.study, cell.scale, cell.seed)
     execution = study.experiment.execution
     rows = execution.micro_batch_rows or order.rows_per_batch
-    own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins and smaller budgets
+    own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins, other rates and smaller budgets
     looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
     measured: list[dict[str, Any]] = []
     try:
         for event in train(state, order, cell.length, arm.base.schedule, rows):
             if isinstance(event, MilestoneReached):
-                measured.extend(measure(study.corpus, arm.base, folder, state.model, event, *looks))
+                measured.extend(measure(held_out, arm.base.evaluation, folder, state.model, event, *looks))
                 continue
-            folder.append_metrics(asdict(event))
-            emit({"kind": "step", **context, **asdict(event), "steps": cell.length.steps})
+            line = _metrics_line(event)
+            folder.append_metrics(line)
+            emit({"kind": "step", **context, **line, "steps": cell.length.steps})
             last = event.step == cell.length.steps
             stop = should_stop() and not last
             if stop or last or event.step % execution.checkpoint_steps == 0 or event.step in cell.branches_at:
@@ -135,6 +136,21 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
         }
     )
     emit({"kind": "finished", **context, "seconds": seconds, "measured": measured})
+
+
+def _fresh_model(study: Study, cell: Cell, arm: ArmAtScale) -> Prenorm:
+    """The cell's initial values; a perturbed twin's differ from them by a millionth."""
+    key = (study.experiment.study, cell.scale, cell.seed)
+    model = build_model(arm.model, arm.seam_configs, key)
+    if cell.variant == TWIN:
+        perturb(model, key)
+    return model
+
+
+def _metrics_line(event: StepFinished) -> dict[str, Any]:
+    """What is kept of an update; only a task has slices."""
+    line = asdict(event)
+    return line if line["slices"] else {key: value for key, value in line.items() if key != "slices"}
 
 
 def _trunk_state(study: Study, cell: Cell) -> dict[str, bytes] | None:

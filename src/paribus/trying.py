@@ -18,7 +18,7 @@ from rich.console import Console
 from paribus import mechanisms
 from paribus.checking import gate_table, require_gates, run_jobs
 from paribus.data.frozen import FrozenCorpus, open_frozen
-from paribus.data.order import Order
+from paribus.data.material import Material, batches_of
 from paribus.data.parquet_folder import parquet_files, source_digest
 from paribus.data.shards import prepare
 from paribus.errors import CorpusError, DivergenceError
@@ -27,9 +27,9 @@ from paribus.experiment.gates import arm_gates
 from paribus.experiment.plan import ArmAtScale, device_of
 from paribus.experiment.trial import Trial
 from paribus.measure.probes import ALL, Reading, probe
-from paribus.measuring import limited, scoring_batches
+from paribus.measuring import probing_batches
 from paribus.model.build import build_model
-from paribus.study import corpus_config, prepare_process
+from paribus.study import corpus_config, held_out_for, prepare_process, task_corpus
 from paribus.terminal import live_trial, steps_of_preparation, table
 from paribus.train.loop import RunLength, StepFinished, train
 from paribus.train.state import TrainState
@@ -89,7 +89,8 @@ def try_arm(trial: Trial, runs: Path, console: Console) -> tuple[list[Gate], Out
     console.print(f"all {len(found)} gates of {trial.arm.arm} passed", highlight=False)
     with steps_of_preparation(console) as progress:
         corpus = trial_corpus(trial, runs, progress)
-    console.print(f"corpus: {corpus.folder}", highlight=False, soft_wrap=True)
+    where = f"corpus: {corpus.folder}" if isinstance(corpus, FrozenCorpus) else f"task: {corpus.task.sentence}"
+    console.print(where, highlight=False, soft_wrap=True)
     with live_trial(console, trial.steps, (trial.arm.arm, trial.baseline.arm)) as show:
         return found, run_trial(trial, corpus, lambda step: show(step.step, step.loss, step.baseline_loss))
 
@@ -99,8 +100,10 @@ def _gates(trial: Trial) -> list[Callable[[], Gate]]:
     return arm_gates(trial.experiment, {(trial.arm.scale, trial.arm.arm): trial.arm})
 
 
-def trial_corpus(trial: Trial, runs: Path, progress: Callable[[str, int, int], None] | None = None) -> FrozenCorpus:
-    """The study's frozen corpus, read only, or the one that trials share under `runs`, prepared where it is missing."""
+def trial_corpus(trial: Trial, runs: Path, progress: Callable[[str, int, int], None] | None = None) -> Material:
+    """The task; or the study's frozen corpus, read only; or the one that trials share, prepared where it is missing."""
+    if trial.experiment.base.task is not None:
+        return task_corpus(trial.experiment.base)
     config = corpus_config(trial.experiment.base.corpus, trial.folder)
     vocabulary_size = trial.experiment.base.tokenizer.vocabulary_size
     if config.folder is not None:
@@ -118,7 +121,7 @@ def trial_corpus(trial: Trial, runs: Path, progress: Callable[[str, int, int], N
     return prepare(config, runs / SHARED / digest, vocabulary_size=vocabulary_size, progress=progress)
 
 
-def run_trial(trial: Trial, corpus: FrozenCorpus, on_step: Callable[[Step], None]) -> Outcome:
+def run_trial(trial: Trial, corpus: Material, on_step: Callable[[Step], None]) -> Outcome:
     """Train both arms step by step, then read the arm's diagnostics on validation documents.
 
     An interrupt or a divergence ends the training; what there is until then is returned.
@@ -157,9 +160,10 @@ def _fresh(trial: Trial, arm: ArmAtScale) -> TrainState:
     return TrainState.fresh(model.to(device_of(trial.experiment.execution)), arm.base.optimiser)
 
 
-def _updates(trial: Trial, arm: ArmAtScale, state: TrainState, corpus: FrozenCorpus) -> Iterator[StepFinished]:
+def _updates(trial: Trial, arm: ArmAtScale, state: TrainState, corpus: Material) -> Iterator[StepFinished]:
     rows = arm.base.batch_tokens // arm.base.context_length
-    order = Order(corpus, arm.base.context_length, rows, study=trial.experiment.study, scale=arm.scale, seed=trial.seed)
+    study = trial.experiment.study
+    order = batches_of(corpus, arm.base.context_length, rows, study=study, scale=arm.scale, seed=trial.seed)
     order.require(trial.steps)
     # A whole schedule in a few steps: the first steps of a long run would be all warm-up.
     length = RunLength(trial.steps * arm.base.batch_tokens, arm.base.batch_tokens)
@@ -169,10 +173,10 @@ def _updates(trial: Trial, arm: ArmAtScale, state: TrainState, corpus: FrozenCor
             yield event
 
 
-def _readings(trial: Trial, state: TrainState, corpus: FrozenCorpus) -> list[Reading]:
-    base = trial.arm.base
-    probed = limited(corpus.split("validation"), base.evaluation.probe_tokens)
-    batches = scoring_batches(probed, base.context_length, next(state.model.parameters()).device)
+def _readings(trial: Trial, state: TrainState, corpus: Material) -> list[Reading]:
+    held_out = held_out_for(corpus, trial.arm, trial.experiment.study, trial.arm.scale, trial.seed)
+    probed = held_out("validation", trial.arm.base.evaluation.probe_tokens)
+    batches = probing_batches(probed, next(state.model.parameters()).device)
     return [r for r in probe(state.model, batches, mechanisms.all_diagnostics()) if r.bucket == ALL]
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from paribus import trying
+from paribus.data.frozen import FrozenCorpus
 from paribus.data.order import Order
 from paribus.errors import DivergenceError
 from paribus.experiment import trial as trials
@@ -119,6 +120,12 @@ def of_file(arm: str, *, steps: int = 4, against: str | None = None, seed: int |
     return trial(arm, Path("study.toml"), against=against, scale=None, seed=seed, steps=steps)
 
 
+def text_corpus(chosen: Trial, runs: Path, progress: Callable[[str, int, int], None] | None = None) -> FrozenCorpus:
+    found = trial_corpus(chosen, runs, progress)
+    assert isinstance(found, FrozenCorpus)
+    return found
+
+
 def ignore(step: trying.Step) -> None:
     del step
 
@@ -169,32 +176,32 @@ def test_a_study_with_a_frozen_corpus_is_read_and_left_as_it_is(cli: Cli, folder
     assert code == 0
     assert f"corpus: {Path('runs') / 'tiny' / 'corpus'}" in out
     assert everything_under(folder / "runs") == before
-    assert trial_corpus(chosen, Path("runs")).digest == frozen.digest
+    assert text_corpus(chosen, Path("runs")).digest == frozen.digest
 
 
 def test_a_corpus_that_the_study_froze_from_another_declaration_is_not_used(folder: Path):
     config = trying.corpus_config(of_file("masked").experiment.base.corpus, Path())
     trying.prepare(config, folder / "runs" / "tiny" / "corpus", vocabulary_size=300)
     (folder / "study.toml").write_text(STUDY.replace("test_fraction = 0.1", "test_fraction = 0.2"), encoding="utf-8")
-    assert trial_corpus(of_file("masked"), Path("runs")).folder.parent.name == trying.SHARED
+    assert text_corpus(of_file("masked"), Path("runs")).folder.parent.name == trying.SHARED
 
 
 @pytest.mark.usefixtures("folder")
 def test_the_second_trial_finds_the_corpus_of_the_first_and_new_files_make_a_new_one():
-    first = trial_corpus(of_file("masked"), Path("runs"))
+    first = text_corpus(of_file("masked"), Path("runs"))
     before = everything_under(first.folder)
     phases: list[str] = []
-    second = trial_corpus(of_file("block"), Path("runs"), lambda *progress: phases.append(progress[0]))
+    second = text_corpus(of_file("block"), Path("runs"), lambda *progress: phases.append(progress[0]))
     assert (second.folder, phases, everything_under(second.folder)) == (first.folder, [], before)
     pq.write_table(pa.table({"text": ["other words " * 30 + str(n) for n in range(90)]}), "texts/more.parquet")
-    assert trial_corpus(of_file("masked"), Path("runs")).folder != first.folder
+    assert text_corpus(of_file("masked"), Path("runs")).folder != first.folder
     assert everything_under(first.folder) == before
 
 
 @pytest.mark.usefixtures("folder")
 def test_an_arm_that_is_the_baseline_has_its_losses_to_the_bit():
     chosen = of_file("same", steps=4)
-    outcome = run_trial(chosen, trial_corpus(chosen, Path("runs")), ignore)
+    outcome = run_trial(chosen, text_corpus(chosen, Path("runs")), ignore)
     assert [step.loss for step in outcome.steps] == [step.baseline_loss for step in outcome.steps]
     assert len({step.loss for step in outcome.steps}) == 4
 
@@ -202,7 +209,7 @@ def test_an_arm_that_is_the_baseline_has_its_losses_to_the_bit():
 @pytest.mark.usefixtures("folder")
 def test_steps_that_alternate_are_the_steps_of_each_arm_alone():
     chosen = of_file("block", steps=4)
-    corpus = trial_corpus(chosen, Path("runs"))
+    corpus = text_corpus(chosen, Path("runs"))
     outcome = run_trial(chosen, corpus, ignore)
     for arm, losses in (
         (chosen.arm, [step.loss for step in outcome.steps]),
@@ -226,7 +233,7 @@ def test_each_arm_goes_first_in_every_other_step(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(trying, "train", noting)
     chosen = of_file("block", steps=4)
-    run_trial(chosen, trial_corpus(chosen, Path("runs")), ignore)
+    run_trial(chosen, text_corpus(chosen, Path("runs")), ignore)
     firsts, seconds = taken[::2], taken[1::2]
     assert firsts == seconds[::-1] == [min(taken), max(taken)] * 2
 

@@ -267,6 +267,7 @@ class SameBatches(Order):
 
     def __init__(self, vocabulary_size: int) -> None:
         self.vocabulary_size = vocabulary_size
+        self.context_length, self.rows_per_batch, self.slices = 0, 0, ()
 
     def batch(self, step: int) -> Batch:
         consumed = batch(step, self.vocabulary_size)

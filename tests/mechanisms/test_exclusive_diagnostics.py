@@ -76,6 +76,19 @@ def test_alignment_is_the_cosine_of_each_query_head_with_its_groups_value(tapped
     assert_per_head(found, lambda b, t, kv, m: cos(y[b, t, kv, m], v[b, t, kv, 0]), 32 * U64)
 
 
+def test_the_own_share_is_what_a_full_removal_takes_away_and_is_read_where_nothing_is_removed(
+    tapped: dict[str, Tensor], weight: Tensor
+):
+    y, v = tapped["attention output/y"], tapped["attention output/v"]
+    untouched = {**tapped, "attention output/z": y}
+    assert observed("share_removed", untouched, weight) == {}
+    found = observed("own_share", untouched, weight)
+    assert_per_head(found, lambda b, t, kv, m: cos(y[b, t, kv, m], v[b, t, kv, 0]) ** 2, 64 * U64)
+    removed = observed("share_removed", {**tapped, "attention output/z": exclude_self(y, v, 1.0)}, weight)
+    # z is rounded to float32 at the size of y, of which at least the perpendicular part is left.
+    assert all(torch.allclose(found[head], removed[head], rtol=0.0, atol=64 * U32) for head in found)
+
+
 def test_centred_alignment_takes_the_mean_of_counted_values_from_both(tapped: dict[str, Tensor], weight: Tensor):
     y, v = tapped["attention output/y"].double(), tapped["attention output/v"].double()
 

@@ -255,7 +255,7 @@ def test_a_watched_report_has_no_exports_and_the_last_one_has_them_all(
 
 def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) -> None:
     data = json.loads(page.to_json(full_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
-    assert data["format"] == 3
+    assert data["format"] == 4
     for name in ("caveats", "repeat_command", "environment", "corpus", "pairing_proven"):
         held = getattr(full_study, name)
         assert data[name] == (list(held) if isinstance(held, tuple) else held)

@@ -70,6 +70,7 @@ def test_the_words_are_those_of_the_rules() -> None:
         "exploratory extension",
         "exploratory: rule changed",
         "no information",
+        "not informative",
         "withheld: divergence",
         "waiting for the planned seeds",
         "stop for futility",
@@ -208,6 +209,23 @@ def test_the_order_of_the_words_that_come_before_any_test(
     # As a secondary behind a closed gate, the same: facts about the cells come before "not tested".
     closed = compare(around(0.05))
     assert decide([closed, compare((-0.5,) * 5, name="other", primary=False, **options)])[1].word is word
+
+
+@pytest.mark.parametrize("differences", [around(-1.0), around(0.0), (-1.0, -1.1, -0.9, -1.0, 0.2)])
+def test_a_task_whose_arms_sit_on_one_plateau_is_neither_a_difference_nor_a_tie(
+    compare: Compare, differences: tuple[float, ...]
+) -> None:
+    told = compare(differences)
+    verdict = one(dataclasses.replace(told, not_informative="both sit on chance (2.08 nats)"))
+    assert one(told).word is not Word.NOT_INFORMATIVE
+    assert verdict.word is Word.NOT_INFORMATIVE
+    assert (verdict.p_t, verdict.p_equivalence, verdict.p_sign_flip) == (None, None, None)
+    assert "could not tell the arms apart" in verdict.sentence
+    assert "not informative: both sit on chance (2.08 nats)" in verdict.notes
+    # It opens no gate, and keeps its place in the family.
+    blind = dataclasses.replace(told, not_informative="both sit on chance (2.08 nats)")
+    behind = decide([blind, compare(around(-1.0), name="other", primary=False)])[1]
+    assert behind.word is Word.NOT_TESTED
 
 
 def test_skew_withdraws_a_difference_but_not_equivalence(compare: Compare) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ import torch
 from torch import nn
 
 from paribus import measuring
-from paribus.data.frozen import open_frozen
+from paribus.data.frozen import FrozenCorpus, open_frozen
+from paribus.data.held_out import HeldOut
+from paribus.data.material import held_out_of
+from paribus.data.split import Split
 from paribus.experiment import loading, spec
 from paribus.measure.likelihood import document_nats
 from paribus.measure.probes import probe
@@ -73,6 +77,18 @@ def models() -> dict[int, Prenorm]:
     return found
 
 
+def measure(corpus: FrozenCorpus, base: spec.Base, *arguments: Any) -> Iterator[dict[str, Any]]:
+    """`measuring.measure` on the held-out documents of a text."""
+
+    def held_out(split: Split, tokens: int | None) -> HeldOut:
+        length = base.context_length
+        return held_out_of(
+            corpus, split, tokens, length, base.batch_tokens // length, study="tiny", scale="tiny", seed=0
+        )
+
+    return measuring.measure(held_out, base.evaluation, *arguments)
+
+
 def completed(folder: CellFolder) -> None:
     """What else a finished cell has on record."""
     folder.append_metrics({"step": 20, "tokens_seen": 10_000, "loss_nats_per_token": 5.0})
@@ -88,7 +104,7 @@ def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm
     cells = {}
     for seed, model in models.items():
         folder = CellFolder(fresh / "cells" / str(seed))
-        list(measuring.measure(corpus, experiment.base, folder, model, LAST, DIAGNOSTICS, [HALVED]))
+        list(measure(corpus, experiment.base, folder, model, LAST, DIAGNOSTICS, [HALVED]))
         completed(folder)
         cells["tiny", "rd", seed, ""] = ReadCell(("tiny", "rd", seed, ""), "complete", "d", folder)
     every = experiment.cell_keys()
@@ -112,9 +128,10 @@ def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm
 
 def batches_of(fresh: Path, experiment: spec.Experiment) -> tuple[list, int]:
     corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
-    probed = measuring.limited(corpus.split("validation"), experiment.base.evaluation.probe_tokens)
-    found = measuring.scoring_batches(probed, experiment.base.context_length, torch.device("cpu"))
-    return list(found), len(probed.documents)
+    base = experiment.base
+    length, rows, tokens = base.context_length, base.batch_tokens // base.context_length, base.evaluation.probe_tokens
+    probed = held_out_of(corpus, "validation", tokens, length, rows, study="tiny", scale="tiny", seed=0)
+    return list(measuring.scoring_batches(probed, torch.device("cpu"))), probed.documents
 
 
 def test_what_was_measured_is_what_the_report_is_made_of(
@@ -158,7 +175,7 @@ def test_rows_of_interventions_are_kept_by_document_and_routes_by_token(measured
     assert folder is not None
     (name,) = folder.row_files("interventions")
     rows = folder.rows(name).to_pydict()
-    assert list(rows) == ["intervention", "variant", "document", "tokens", "nats_before", "nats_after"]
+    assert list(rows) == ["intervention", "variant", "document", "source", "tokens", "nats_before", "nats_after"]
     assert len(set(rows["document"])) * 2 == len(rows["document"])
     (name,) = folder.row_files("routes")
     rows = folder.rows(name)
@@ -175,7 +192,7 @@ def test_rows_of_one_model_are_equal_whenever_it_is_measured(
     corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
     again, first = CellFolder(fresh / "cells" / "again"), measured.cells["tiny", "rd", 0, ""].folder
     assert first is not None
-    list(measuring.measure(corpus, experiment.base, again, models[0], LAST, DIAGNOSTICS, [HALVED]))
+    list(measure(corpus, experiment.base, again, models[0], LAST, DIAGNOSTICS, [HALVED]))
     for group in ("diagnostics", "interventions", "routes"):
         (name,) = again.row_files(group)
         assert again.rows(name).to_pydict() == first.rows(name).to_pydict()  # a NaN would differ from itself
@@ -188,7 +205,7 @@ def test_one_document_has_no_standard_error_on_disk_or_in_the_report(
     evaluation = experiment.base.evaluation.model_copy(update={"probe_tokens": 1})
     base = experiment.base.model_copy(update={"evaluation": evaluation})
     folder = CellFolder(fresh / "cells" / "one")
-    list(measuring.measure(corpus, base, folder, models[0], LAST, DIAGNOSTICS, [HALVED]))
+    list(measure(corpus, base, folder, models[0], LAST, DIAGNOSTICS, [HALVED]))
     completed(folder)
     rows = folder.rows("diagnostics/00000020")
     assert set(rows["standard_error"].to_pylist()) == {None}
@@ -214,12 +231,12 @@ def test_without_diagnostics_or_interventions_the_model_is_only_scored(
     models[0].register_forward_hook(lambda *call: seen.append(call[1]))
     nothing: tuple[Diagnostic, ...] = ()
     folder = CellFolder(fresh / "cells" / "bare")
-    list(measuring.measure(corpus, experiment.base, folder, models[0], LAST, nothing, ()))
+    list(measure(corpus, experiment.base, folder, models[0], LAST, nothing, ()))
     assert seen
     assert all(len(inputs) == 2 for inputs in seen), "a tap was on"
     assert [folder.row_files(name) for name in ("diagnostics", "routes", "interventions")] == [[], [], []]
     middle = MilestoneReached(step=10, tokens_seen=5_000, budget_tokens=5_000, final=False)
-    list(measuring.measure(corpus, experiment.base, folder, models[0], middle, DIAGNOSTICS, [HALVED]))
+    list(measure(corpus, experiment.base, folder, models[0], middle, DIAGNOSTICS, [HALVED]))
     assert folder.row_files("diagnostics") == []
 
 

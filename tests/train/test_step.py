@@ -28,7 +28,7 @@ def batch(order: Order) -> Batch:
 
 def gradients(model: nn.Module, batch: Batch, micro_batch_rows: int) -> tuple[float, int, dict[str, Tensor]]:
     """(loss, digest, gradients): an update of no optimiser leaves the gradients where they are."""
-    loss, digest = update(model, [], batch, 0, 1.0, micro_batch_rows)
+    loss, digest, _ = update(model, [], batch, 0, 1.0, micro_batch_rows)
     return float(loss), int(digest), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -49,8 +49,8 @@ def test_the_loss_is_that_of_the_weights_before_the_update(build: Build, batch: 
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
     optimiser.param_groups[0]["base_lr"] = 0.5
     expected, _, _ = gradients(build(), batch, 6)
-    first, _ = update(model, [optimiser], batch, 0, 1.0, 6)
-    second, _ = update(model, [optimiser], batch, 1, 1.0, 6)
+    first, *_ = update(model, [optimiser], batch, 0, 1.0, 6)
+    second, *_ = update(model, [optimiser], batch, 1, 1.0, 6)
     assert float(first) == expected
     assert float(second) < float(first)
     assert all(p.grad is None for p in model.parameters())

@@ -7,6 +7,7 @@ size, micro-batches and arms cannot change a batch.
 """
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,21 @@ class Batch:
     document: NDArray[np.int32]
     """Index of the document within the row, from 0."""
     slice: NDArray[np.int16]
-    """Index of the document's source in the corpus' sorted sources."""
+    """Index of the document's source in the corpus' sorted sources; of a task, of the target's slice."""
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Which tokens the model sees at which step: a pure function of (study, scale, seed, step)."""
+
+    context_length: int
+    rows_per_batch: int
+    slices: tuple[str, ...]
+    """parts of the targets whose training loss is kept apart; empty for text"""
+
+    def require(self, steps: int) -> None: ...
+
+    def batch(self, step: int) -> Batch: ...
 
 
 class Order:
@@ -50,6 +65,7 @@ class Order:
             )
         self.context_length = context_length
         self.rows_per_batch = rows_per_batch
+        self.slices: tuple[str, ...] = ()
         train = frozen.split("train")
         documents = train.documents
         permuted = generator(study, scale, seed, "order", "documents").permutation(len(documents))

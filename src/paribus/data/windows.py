@@ -11,17 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paribus.data.frozen import TokenFile
-from paribus.data.order import Batch
+from paribus.data.held_out import EvaluationBatch
 from paribus.data.tokenizer import BOS_ID
 from paribus.errors import CorpusError
-
-
-@dataclass(frozen=True)
-class EvaluationBatch(Batch):
-    """Windows of similar length; rows end in padding of weight 0, which counts as one more document of the row."""
-
-    document_row: NDArray[np.int64]
-    """`[row]`: index of the document in its split."""
 
 
 @dataclass(frozen=True)

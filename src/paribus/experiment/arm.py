@@ -1,10 +1,13 @@
 """What an arm is made of: text, backbone, recipe, mechanisms, and how much is scored."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from paribus.data import tasks
+from paribus.data.tasks.contract import Task
 from paribus.experiment.table import Positive, Table
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
 
@@ -16,12 +19,17 @@ REPLACED_WHOLE = (*SEAM_FIELDS, "corpus")
 
 
 class Corpus(Table):
-    """Where documents come from: a folder of Parquet files, or the documentation installed on this machine."""
+    """What is read: documentation installed on this machine, a folder of Parquet files, or a synthetic task."""
 
     name: Literal["local-docs"] | None = None
     """"local-docs" (the default) needs no download"""
     path: Annotated[Path, Field(strict=False)] | None = None
     """folder of Parquet files with a column `text`; relative to the experiment file"""
+    task: str | None = None
+    """a synthetic task by its name, with its knobs beside it: { task = "cross", m = 1 }; rows of context_length tokens,
+    never repeated, and a vocabulary of its own"""
+    knobs: dict[str, Any] = Field(default_factory=dict)
+    """of the task; the keys beside `task` are gathered here"""
     near_duplicate_similarity: Annotated[float, Field(ge=0.7, le=1.0)] = 0.8
     """Jaccard similarity of word shingles from which a document repeats an earlier one and is dropped"""
     test_fraction: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.04
@@ -29,15 +37,26 @@ class Corpus(Table):
     validation_fraction: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.02
     """share of documents for tuning and milestones"""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_knobs(cls, table: Any) -> Any:
+        """Keys beside `task` are its knobs: which there are, the task says."""
+        if not isinstance(table, dict) or table.get("task") is None:
+            return table
+        own = {key: value for key, value in table.items() if key in ("task", "knobs", "name", "path")}
+        beside = {key: value for key, value in table.items() if key not in own}
+        return {**own, "knobs": {**table.get("knobs", {}), **beside}}
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if self.name is not None and self.path is not None:
-            raise ValueError("give either name or path, not both")
+        given = [key for key in ("name", "path", "task") if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"give either {given[0]} or {given[1]}, not both")
         return self
 
 
 class Tokenizer(Table):
-    """Byte-level BPE trained on the train split."""
+    """Byte-level BPE trained on the train split; a task has tokens of its own and leaves it unused."""
 
     vocabulary_size: Annotated[int, Field(ge=257)] = 2048
     """256 bytes, one special token, and the merges"""
@@ -100,6 +119,18 @@ class Base(Table):
     """what attention aggregates: { name = ..., ... }"""
     mask: MechanismTable | None = None
     """who may attend to whom: { name = ..., ... }"""
+
+    @cached_property
+    def task(self) -> Task | None:
+        """The synthetic task that is read; None for text. ExperimentFileError for an unknown task or knob."""
+        if self.corpus.task is None:
+            return None
+        return tasks.resolve(self.corpus.task, self.corpus.knobs, "base.corpus")
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Rows of the embedding: the task's tokens, or the tokenizer's."""
+        return self.tokenizer.vocabulary_size if self.task is None else self.task.vocabulary_size
 
     @model_validator(mode="after")
     def _rows_fill_the_batch(self) -> Self:

@@ -5,11 +5,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from paribus.experiment.metrics import MetricName
 from paribus.experiment.table import Effect, Name, Positive, Table
 from paribus.published import PublishedFigure
-
-MetricName = Literal["test.nll", "test.bits_per_byte", "validation.nll", "validation.bits_per_byte"]
-UNITS: dict[str, str] = {"nll": "nats per token", "bits_per_byte": "bits per byte"}
 
 
 class Margins(Table):
@@ -76,11 +74,16 @@ class Contrast(Table):
     primary: bool = False
     """exactly one contrast at one scale is; the others get words only after it"""
     metric: MetricName = "test.nll"
-    """lower is better; the verdict uses the test split, validation is for tuning"""
+    """lower is better; the verdict uses the test split, validation is for tuning. test.nll, test.bits_per_byte,
+    validation.nll, validation.bits_per_byte; for a task train.area and train.log2_updates too, and a slice or the
+    difference of two behind any of them, such as train.area.QD or test.nll.same-different"""
     smallest_effect: Effect
     """what matters, in the metric's unit"""
     design_effect: Effect
     """what power is computed for; larger than smallest_effect"""
+    expected: Literal["+", "-", "0"] | None = None
+    """the sign of the difference that was expected beforehand; "0": none of either sign. It decides nothing and is
+    shown beside what came out"""
     scale: Name | None = None
     """the scale that it is decided at; None: the one that is run"""
     assumed_sd: Effect | None = None

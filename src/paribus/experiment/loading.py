@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.experiment.spec import AT, SEAM_FIELDS, TUNING, Base, Experiment, Scale, merged
+from paribus.experiment.slices import check_metrics
+from paribus.experiment.spec import AT, CALIBRATION, SEAM_FIELDS, TUNING, Base, Experiment, Scale, merged
 from paribus.experiment.tuning import declare_knobs, declared_values
 from paribus.model.config import ModelConfig
 from paribus.published import read as read_published
@@ -40,9 +41,13 @@ def load(path: Path, scale: str | None = None) -> Experiment:
     experiments = {name: _restricted(path, whole, name) for name in whole.scales}
     if chosen is None:
         experiments = {"": whole}
-    for experiment in experiments.values():
-        _check_arms(path, experiment)
+    with naming(path):
+        for experiment in experiments.values():
+            _check_arms(path, experiment)
     _check_references(path, whole)
+    with naming(path):
+        for each in experiments.values():
+            check_metrics(each)
     experiment = experiments[chosen or ""]
     _check_primary(path, experiment)
     _check_published(path, experiment)
@@ -54,7 +59,12 @@ def load(path: Path, scale: str | None = None) -> Experiment:
 def _whole(path: Path) -> Experiment:
     table = read_toml(path, "an experiment file (TOML)", "see experiments/ for examples")
     table.setdefault("study", path.stem)
-    for joint, what in ((AT, "the scale that it is restricted to"), (TUNING, "the study that tunes it")):
+    joints = {
+        AT: "the scale that it is restricted to",
+        TUNING: "the study that tunes it",
+        CALIBRATION: "the study that calibrates its task",
+    }
+    for joint, what in joints.items():
         if joint not in str(table["study"]):
             continue
         raise ExperimentFileError(

@@ -10,16 +10,28 @@ from typing import Any, Literal
 import torch
 
 from paribus import mechanisms
+from paribus.data.tasks.stream import TaskCorpus
 from paribus.errors import ExperimentFileError
 from paribus.experiment.code import COMMON_ROOTS, code_digest
 from paribus.experiment.donors import Donors, declared_donors, donors_first, require_tensors
-from paribus.experiment.spec import STUDY, TWIN, Base, Execution, Experiment, Key, Variant, variant_budget
+from paribus.experiment.spec import (
+    STUDY,
+    TWIN,
+    Base,
+    Execution,
+    Experiment,
+    Key,
+    Variant,
+    variant_budget,
+    variant_rate,
+)
 from paribus.experiment.twins import PERTURBED_ROLE, RELATIVE_CHANGE, perturb
 from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.model.accounting import parameters_by_role, training_flops_per_token
 from paribus.model.build import abstract_model, backbone_module
 from paribus.model.config import ModelConfig
 from paribus.model.prenorm import geometry_of
+from paribus.optim.config import OptimiserConfig, at_rates
 from paribus.optim.groups import Group, route, used_fields
 from paribus.roles import Declaration, declarations
 from paribus.train.loop import RunLength
@@ -66,6 +78,8 @@ class Cell:
     donors: Mapping[Seam, "Cell"]
     """cells that must be finished first, because this one starts from their tensors"""
     length: RunLength
+    optimiser: OptimiserConfig
+    """the arm's, or at a multiple of its learning rates"""
     trunk: "Cell | None" = None
     """the full run that this one leaves to cool down earlier; it must be finished first"""
     branches_at: tuple[int, ...] = ()
@@ -109,10 +123,17 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
         parameters_by_role={str(role): count for role, count in parameters_by_role(model).items()},
         training_flops_per_token=training_flops_per_token(model_config, configs),
         source_lists=tuple(model.routing.source_lists()),  # pyright: ignore[reportCallIssue]
-        code_roots=tuple(sorted({backbone_module(model_config).__name__, *modules, *COMMON_ROOTS, *taking})),
+        code_roots=tuple(
+            sorted({backbone_module(model_config).__name__, *modules, *COMMON_ROOTS, *taking, *_task_roots(base)})
+        ),
         donors=donors,
         scheduled=any(hasattr(module, "at_step") for module in model.modules()),
     )
+
+
+def _task_roots(base: Base) -> tuple[str, ...]:
+    """Modules that determine the rows of a task; none for text, whose copy is frozen."""
+    return () if base.task is None else (TaskCorpus.__module__, type(base.task).__module__)
 
 
 def resolve_arms(experiment: Experiment) -> dict[tuple[str, str], ArmAtScale]:
@@ -148,7 +169,6 @@ def device_of(execution: Execution) -> Literal["cpu", "cuda"]:
 
 def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str) -> dict[str, Any]:
     """Every field that affects the arm's cells at any seed, as JSON types."""
-    knobs = used_fields(arm.base.optimiser, {declaration.role for declaration in arm.declarations.values()})
     return {
         "study": experiment.study,
         "scale": arm.scale,
@@ -157,7 +177,7 @@ def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str)
             str(seam): {"name": config.name, "module": type(config).__module__, **config.model_dump(mode="json")}
             for seam, config in arm.mechanisms.items()
         },
-        "optimiser": knobs,
+        "optimiser": _used_knobs(arm, arm.base.optimiser),
         "schedule": arm.base.schedule.model_dump(mode="json"),
         "context_length": arm.base.context_length,
         "batch_tokens": arm.base.batch_tokens,
@@ -172,6 +192,10 @@ def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str)
             "micro_batch_rows": experiment.execution.micro_batch_rows,
         },
     }
+
+
+def _used_knobs(arm: ArmAtScale, optimiser: OptimiserConfig) -> dict[str, float]:
+    return used_fields(optimiser, {declaration.role for declaration in arm.declarations.values()})
 
 
 def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], corpus_digest: str) -> list[Cell]:
@@ -203,9 +227,13 @@ def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], co
                 trunk = found[scale, name, seed, STUDY]
                 length = replace(length, leaves_after=leaves[budget], trunk_steps=arm.length.steps)
                 fields["trunk"] = {"digest": trunk.digest, "step": leaves[budget]}
+        optimiser = arm.base.optimiser
+        if (factor := variant_rate(variant)) is not None:
+            optimiser = at_rates(optimiser, factor)
+            fields["optimiser"] = _used_knobs(arm, optimiser)
         digest = hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=6).hexdigest()
         kept = tuple(leaves.values()) if variant == STUDY else ()
-        cell = Cell(scale, name, seed, variant, digest, fields, donors, length, trunk, kept)
+        cell = Cell(scale, name, seed, variant, digest, fields, donors, length, optimiser, trunk, kept)
         found[cell.key] = cell
     return list(found.values())
 

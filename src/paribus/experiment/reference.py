@@ -26,7 +26,9 @@ TABLES: Mapping[str, type[BaseModel]] = {
     "seeds": spec.Seeds,
     "seeds.extension": spec.Extension,
     "noise": spec.Noise,
+    "robustness": spec.Robustness,
     "tuning": spec.Tuning,
+    "calibration": spec.Calibration,
     "execution": spec.Execution,
 }
 """where each table stands in a file; NAME is the user's"""
@@ -51,7 +53,7 @@ def fields(table: str) -> Iterator[FieldText]:
     for name, described in kind.model_json_schema()["properties"].items():
         field = kind.model_fields[name]
         sentence = " ".join((described.get("description") or "").split())
-        default = "" if field.is_required() else _written(field.get_default())
+        default = "" if field.is_required() else _written(field.get_default(call_default_factory=True))
         # Loading fills in this one alone, so the schema needs it and the file does not.
         yield FieldText(name, _kind(described), "the file's name" if name == "study" else default, sentence)
 

@@ -1,10 +1,10 @@
-"""Seeds, looks, A/A, tuning and execution: how often and how a study is run."""
+"""Seeds, looks, A/A, tuning, calibration and execution: how often and how a study is run."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from paribus.experiment.table import Name, Positive, Table
+from paribus.experiment.table import Effect, Name, Positive, Table
 
 
 class Extension(Table):
@@ -60,11 +60,27 @@ class Noise(Table):
     """so many more of its cells at the seeds behind the planned ones: unpaired noise"""
 
 
+class Robustness(Table):
+    """The same arms at other learning rates: whether the sign of a difference depends on the recipe."""
+
+    rate_factors: Annotated[tuple[Effect, ...], Field(strict=False)] = ()
+    """multiples of every learning rate of every arm, such as [0.5, 2.0]; cells of their own, which no verdict uses"""
+    seeds: Annotated[int, Field(ge=3)] = 3
+    """so many of the planned seeds, from the first"""
+
+    @model_validator(mode="after")
+    def _factors_differ(self) -> Self:
+        if len({1.0, *self.rate_factors}) <= len(self.rate_factors):
+            raise ValueError("rate_factors must differ from each other and from 1")
+        return self
+
+
 class Tuning(Table):
     """Fields that are searched before the verdict's cells are trained, arm by arm, on seeds of their own.
 
     From the declared value in factors of `factor`, until the best value lies inside what was tried; every arm gets as
-    many trials as the arm that needed most. Scored on the validation split (rules of evidence, section 5).
+    many trials as the arm that needed most. Scored on the validation split or, of a task, by the area under the
+    learning curve of the primary's slices (rules of evidence, section 5).
     """
 
     knobs: Annotated[dict[Name, str], Field(min_length=1)]
@@ -76,6 +92,43 @@ class Tuning(Table):
     """between neighbouring values"""
     max_trials: Annotated[int, Field(ge=3)] = 9
     """values of one arm at which the search gives up, and says so"""
+
+
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+"""of the budget"""
+
+
+class Calibration(Table):
+    """How hard the task is for the baseline alone, as `paribus calibrate` found it before any treatment was trained.
+
+    Either the three keys that it prints, or the reason why there are none. Nothing about a cell depends on this table.
+    """
+
+    seeds: Positive | None = None
+    """calibration seeds; never those of the verdict, whatever their numbers"""
+    slices: Annotated[dict[str, Annotated[tuple[Share, ...], Field(strict=False)]], Field(min_length=1)] | None = None
+    """share of the budget at which the baseline's loss was half-way from chance to the floor, by slice: one for each
+    calibration seed that got there, such as { QD = [0.45, 0.61, 0.7] }"""
+    evidence: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
+    """of the baseline, task, scale and execution that were calibrated: where it no longer fits, somebody has changed
+    them since"""
+    not_applicable: Annotated[str, Field(min_length=1)] | None = None
+    """instead of the other three: why this study's baseline is not to be calibrated, as in a negative control"""
+
+    @model_validator(mode="after")
+    def _found_or_not_applicable(self) -> Self:
+        found = (self.seeds, self.slices, self.evidence)
+        if self.not_applicable is None:
+            if None in found:
+                raise ValueError(
+                    "give seeds, slices and evidence as `paribus calibrate` prints them, or not_applicable"
+                )
+        elif found != (None, None, None):
+            raise ValueError("give either not_applicable or what was found, not both")
+        for name, shares in (self.slices or {}).items():
+            if len(shares) > (self.seeds or 0):
+                raise ValueError(f"slices.{name} holds {len(shares)} shares of {self.seeds} seeds")
+        return self
 
 
 class Execution(Table):

@@ -23,23 +23,38 @@ from paribus.experiment.arm import (
     ModelFields,
     Tokenizer,
 )
-from paribus.experiment.design import UNITS, Contrast, Margins, MetricName, Scale
-from paribus.experiment.seeds import Execution, Extension, Noise, Seeds, Tuning
+from paribus.experiment.design import Contrast, Margins, Scale
+from paribus.experiment.metrics import MetricName, unit_of
+from paribus.experiment.seeds import Calibration, Execution, Extension, Noise, Robustness, Seeds, Tuning
 from paribus.experiment.table import Effect, Name, Positive, Table
-from paribus.experiment.variants import BUDGET, REPEAT, STUDY, TWIN, Key, Variant, budget_variant, variant_budget
+from paribus.experiment.variants import (
+    BUDGET,
+    RATE,
+    REPEAT,
+    STUDY,
+    TWIN,
+    Key,
+    Variant,
+    budget_variant,
+    rate_variant,
+    variant_budget,
+    variant_rate,
+)
 from paribus.model.config import ModelConfig
 
 __all__ = [  # the schema has one door, whatever file a table stands in
     "AT",
     "BUDGET",
+    "CALIBRATION",
+    "RATE",
     "REPEAT",
     "REPLACED_WHOLE",
     "SEAM_FIELDS",
     "STUDY",
     "TUNING",
     "TWIN",
-    "UNITS",
     "Base",
+    "Calibration",
     "Contrast",
     "Corpus",
     "Effect",
@@ -55,6 +70,7 @@ __all__ = [  # the schema has one door, whatever file a table stands in
     "Name",
     "Noise",
     "Positive",
+    "Robustness",
     "Scale",
     "Seeds",
     "StudyName",
@@ -65,17 +81,23 @@ __all__ = [  # the schema has one door, whatever file a table stands in
     "budget_variant",
     "declared",
     "merged",
+    "rate_variant",
     "rule_digest",
+    "unit_of",
     "variant_budget",
+    "variant_rate",
 ]
 
 AT = "@"
 """between a study's name and the scale that its file is restricted to; no name in a file can contain it"""
 TUNING = "+tuning"
 """behind a study's name: the study that tunes it, with random streams and a run folder of its own"""
+CALIBRATION = "+calibration"
+"""behind a study's name: the study that calibrates its task, likewise with streams and a run folder of its own"""
+_PLAIN_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 StudyName = Annotated[
     str,
-    Field(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_.-]*({AT}[A-Za-z0-9][A-Za-z0-9_.-]*)?(\{TUNING})?$", max_length=130),
+    Field(pattern=rf"^{_PLAIN_NAME}({AT}{_PLAIN_NAME})?(\{TUNING}|\{CALIBRATION})?$", max_length=130),
 ]
 BESIDE_THE_RULE = {"assumed_sd", "published"}
 """fields of a contrast that plan or illustrate, and decide nothing"""
@@ -98,14 +120,18 @@ class Experiment(Table):
     """sizes with their budgets, by name"""
     arms: Annotated[dict[Name, dict[str, Any]], Field(min_length=1)]
     """differences from the base, by name; an empty table is the base itself"""
-    contrasts: Annotated[dict[Name, Contrast], Field(min_length=1)]
+    contrasts: dict[Name, Contrast]
     """comparisons with their rule, by name; exactly one is primary"""
     seeds: Seeds
     """how many pairs"""
     noise: Noise = Noise()
     """the same arm against itself"""
+    robustness: Robustness = Robustness()
+    """the same arms at other learning rates"""
     tuning: Tuning | None = None
     """fields that are searched first, arm by arm"""
+    calibration: Calibration | None = None
+    """how hard the baseline alone found the task; `paribus calibrate` prints it, and no cell depends on it"""
     execution: Execution = Execution()
     """how cells run on this machine"""
 
@@ -120,7 +146,7 @@ class Experiment(Table):
             layers=size.layers,
             width=size.width,
             mlp_width=size.mlp_width,
-            vocabulary_size=arm.tokenizer.vocabulary_size,
+            vocabulary_size=arm.vocabulary_size,
             context_length=arm.context_length,
         )
 
@@ -143,8 +169,10 @@ class Experiment(Table):
                     here = (scale, arm) == aside
                     copies = [REPEAT] * (here and position < self.noise.repeats)
                     copies += [TWIN] * (here and position < self.noise.twins)
-                    budgets = [budget_variant(budget) for budget in size.budgets_tokens]
-                    found += [(scale, arm, seed, variant) for variant in (STUDY, *copies, *budgets)]
+                    beside = [budget_variant(budget) for budget in size.budgets_tokens]
+                    if position < self.robustness.seeds:
+                        beside += map(rate_variant, self.robustness.rate_factors)
+                    found += [(scale, arm, seed, variant) for variant in (STUDY, *copies, *beside)]
         if aside is not None:
             found += [(*aside, seed, STUDY) for seed in self.other_seeds]
         return found
@@ -185,7 +213,9 @@ def rule_digest(experiment: Experiment) -> str:
     """
     contrasts = {
         name: contrast.model_dump_json(
-            exclude=BESIDE_THE_RULE | (set() if len(contrast.arms) > 2 else {"minus_treatment", "minus_baseline"})
+            exclude=BESIDE_THE_RULE
+            | (set() if len(contrast.arms) > 2 else {"minus_treatment", "minus_baseline"})
+            | (set() if contrast.expected is not None else {"expected"})
         )
         for name, contrast in sorted(experiment.contrasts.items())
     }

@@ -118,7 +118,7 @@ def _built_in(text: str, scale: str | None) -> tuple[Experiment, str]:
             expected=", ".join(SETTING["scales"]),
             remedy="scales of your own come from a file: add --file FILE",
         )
-    arm, table = (INLINE, _inline(text)) if "=" in text else (text, _by_name(text))
+    arm, table = (INLINE, inline(text)) if "=" in text else (text, by_name(text))
     contrast = {"treatment": arm, "baseline": BASELINE, "primary": True, "smallest_effect": 0.01, "design_effect": 0.03}
     experiment = Experiment.model_validate(
         {**SETTING, "arms": {BASELINE: {}, arm: table}, "contrasts": {"tried": contrast}}
@@ -130,7 +130,7 @@ def _built_in(text: str, scale: str | None) -> tuple[Experiment, str]:
     return experiment, arm
 
 
-def _inline(text: str) -> dict[str, Any]:
+def inline(text: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -147,7 +147,7 @@ def _inline(text: str) -> dict[str, Any]:
     return table
 
 
-def _by_name(name: str) -> dict[str, Any]:
+def by_name(name: str) -> dict[str, Any]:
     seams = {found: seam for seam in Seam for found in mechanisms.mechanisms(seam)}
     tried = {found: seam for found, seam in seams.items() if found != mechanisms.IDENTITY[seam]}
     if name not in tried:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.experiment.spec import SEAM_FIELDS, TUNING, Experiment, Noise, Seeds, Tuning, merged
+from paribus.experiment.spec import SEAM_FIELDS, TUNING, Experiment, Noise, Robustness, Seeds, Tuning, merged
 from paribus.optim.config import OptimiserConfig
 
 FIRST_ROUND = (-1, 0, 1)
@@ -218,6 +218,7 @@ def trial_experiment(experiment: Experiment, steps: Steps) -> Experiment:
             "arms": arms,
             "seeds": Seeds(count=tuning.seeds),
             "noise": Noise(),
+            "robustness": Robustness(),
             "tuning": None,
             "execution": experiment.execution.model_copy(update={"cost_rounds": 0}),
         }

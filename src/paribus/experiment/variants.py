@@ -1,7 +1,7 @@
-"""Which cells an arm has at a seed: that of the study, A/A copies of it, and smaller budgets of their own."""
+"""Which cells an arm has at a seed: the study's, A/A copies of it, smaller budgets, and other learning rates."""
 
 Variant = str
-"""Which cell of an arm at a seed: `STUDY`, `REPEAT`, `TWIN`, or `budget_variant(...)`."""
+"""Which cell of an arm at a seed: `STUDY`, `REPEAT`, `TWIN`, `budget_variant(...)` or `rate_variant(...)`."""
 STUDY: Variant = ""
 """the cell that contrasts are made of"""
 REPEAT: Variant = "repeat"
@@ -10,6 +10,8 @@ TWIN: Variant = "twin"
 """A/A: the same cell with one tensor changed by a millionth"""
 BUDGET: Variant = "budget-"
 """before the tokens of a smaller budget with its own schedule"""
+RATE: Variant = "rate-"
+"""before the factor of every learning rate"""
 Key = tuple[str, str, int, Variant]
 """(scale, arm, seed, variant) of a cell"""
 
@@ -22,3 +24,13 @@ def budget_variant(budget_tokens: int) -> Variant:
 def variant_budget(variant: Variant) -> int | None:
     """The smaller budget that a variant ends at; None for one that runs to the scale's."""
     return int(variant.removeprefix(BUDGET)) if variant.startswith(BUDGET) else None
+
+
+def rate_variant(factor: float) -> Variant:
+    """The cell with every learning rate multiplied by a factor."""
+    return f"{RATE}{factor!r}"
+
+
+def variant_rate(variant: Variant) -> float | None:
+    """The factor of every learning rate of a variant; None for one at the declared rates."""
+    return float(variant.removeprefix(RATE)) if variant.startswith(RATE) else None

@@ -20,13 +20,17 @@ from paribus.train.step import Consumed, token_losses
 def document_nats(
     model: nn.Module, batches: Iterable[tuple[Consumed, NDArray[np.int64]]], documents: int
 ) -> NDArray[np.float64]:
-    """Sum of -ln p over each document's tokens, in nats: [document]. Batches carry their rows' document numbers."""
+    """Sum of -ln p over each document's tokens, in nats: [document].
+
+    Batches carry the document number of each row, or of each target where a row holds several: [row] or [row time].
+    """
     totals = np.zeros(documents, dtype=np.float64)
     model.eval()
     with torch.no_grad():
-        for batch, document_of_row in batches:
+        for batch, document in batches:
             losses = token_losses(model, batch).double() * batch.weight
-            np.add.at(totals, document_of_row, losses.sum(-1).cpu().numpy())
+            summed = losses.sum(-1) if document.ndim == 1 else losses
+            np.add.at(totals, document, summed.cpu().numpy())
     return totals
 
 

@@ -1,8 +1,9 @@
 """Diagnostics: run a trained model on held-out documents with a tap on, and average what it shows by layer.
 
 A reading is the mean over counted positions, of all buckets of positions or of one, with its standard error over
-documents (`paribus.stats.documents`). What a diagnostic derives from its means (a ratio, a divergence of averages) is
-derived again without each document in turn.
+documents (`paribus.stats.documents`). Of a task the positions that count are those where something is asked, and its
+slices stand in the place of the buckets. What a diagnostic derives from its means (a ratio, a divergence of averages)
+is derived again without each document in turn.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +21,24 @@ from paribus.train.step import Consumed
 
 Scoring = tuple[Consumed, NDArray[np.int64]]
 """a batch of windows, and the number of each row's document"""
+ANSWER_SITE = "answer"
+"""where `place`, the place of each answer in its row, [batch time], is shown at every layer while a task is probed"""
 ALL = "all"
 BUCKETS = {ALL: (1, None), "1-15": (1, 16), "16-63": (16, 64), "64-255": (64, 256), "256-1023": (256, 1024)}
 BUCKETS["1024+"] = (1024, None)
 """positions in the row, from 0: first, and the one after the last"""
+
+
+@dataclass(frozen=True)
+class Asked(Consumed):
+    """A batch of a task that says where its answers stand."""
+
+    answer: Tensor | None = None
+    """`[row time]`: place of the token from which the target can be read; -1 where there is no single one"""
+
+    @classmethod
+    def of(cls, batch: Consumed, answer: Tensor) -> "Asked":
+        return cls(batch.tokens, batch.targets, batch.weight, batch.document, batch.slice, answer)
 
 
 @dataclass(frozen=True)
@@ -85,10 +100,13 @@ def counted(weight: TokenWeights) -> TokenWeights:
     return without_first
 
 
-def probe(model: nn.Module, batches: Iterable[Scoring], diagnostics: Sequence[Diagnostic]) -> list[Reading]:
+def probe(
+    model: nn.Module, batches: Iterable[Scoring], diagnostics: Sequence[Diagnostic], slices: Sequence[str] = ()
+) -> list[Reading]:
     """Every diagnostic whose sites the model has, weighted by counted positions over all batches.
 
-    Without diagnostics the model is not run.
+    Its buckets are ranges of positions or, where the batches have named slices, the slices; then every diagnostic is
+    read in each, at the places where something is asked. Without diagnostics the model is not run.
     """
     found: dict[tuple[str, int], _Sums] = {}
     if not diagnostics:
@@ -99,41 +117,64 @@ def probe(model: nn.Module, batches: Iterable[Scoring], diagnostics: Sequence[Di
             weight = counted(batch.weight)
             if not bool(weight.any()):
                 continue
+            ranges = _ranges(weight)
+            everywhere, of_slice = ranges[..., :1], _slices(batch, ranges[..., :1], len(slices))
             collector = _Collector()
             model(batch.tokens, batch.document, collector)
             for layer, tapped in collector.by_layer.items():
+                if isinstance(batch, Asked) and batch.answer is not None:
+                    tapped[f"{ANSWER_SITE}/place"] = batch.answer
                 for diagnostic in diagnostics:
                     if not all(any(key.startswith(f"{site}/") for key in tapped) for site in diagnostic.sites):
                         continue
                     own = {k: t for k, t in tapped.items() if k.rpartition("/")[0] in diagnostic.sites}
                     values = diagnostic.observe(own, weight)
+                    member = of_slice if slices else ranges if diagnostic.by_bucket else everywhere
                     if values:
                         sums = found.setdefault((diagnostic.name, layer), _Sums())
                         sums.groups.update(dict.fromkeys(values))
-                        sums.pieces.append((tuple(values), document, *_by_row(values, weight, diagnostic.by_bucket)))
+                        sums.pieces.append((tuple(values), document, *_by_row(values, weight, member)))
     by_name = {diagnostic.name: diagnostic for diagnostic in diagnostics}
     return [
-        reading for (name, layer), sums in sorted(found.items()) for reading in _readings(by_name[name], layer, sums)
+        reading
+        for (name, layer), sums in sorted(found.items())
+        for reading in _readings(by_name[name], layer, sums, [ALL, *slices] if slices else list(BUCKETS))
     ]
 
 
-def _by_row(
-    values: Mapping[str, Tensor], weight: TokenWeights, by_bucket: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weighted sums [row group bucket] and weights [row bucket] in float64. What does not count is never read."""
+def _ranges(weight: TokenWeights) -> Tensor:
+    """Which bucket of positions holds each place, float64 [1 time bucket]."""
     position = torch.arange(weight.shape[1], device=weight.device)
-    ranges = list(BUCKETS.values()) if by_bucket else [BUCKETS[ALL]]
-    member = torch.stack([(position >= first) & (position < (stop or len(position))) for first, stop in ranges], -1)
-    weight, member = weight.double(), member.double()
+    ranges = BUCKETS.values()
+    found = [(position >= first) & (position < (stop or len(position))) for first, stop in ranges]
+    return torch.stack(found, -1).double()[None]
+
+
+def _slices(batch: Consumed, everywhere: Tensor, count: int) -> Tensor:
+    """All places, then the members of each slice, float64 [row time bucket]."""
+    if not count or batch.slice is None:
+        return everywhere
+    one_hot = nn.functional.one_hot(batch.slice, count).double()
+    return torch.cat([everywhere.expand(len(one_hot), -1, -1), one_hot], -1)
+
+
+def _by_row(
+    values: Mapping[str, Tensor], weight: TokenWeights, member: Tensor
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weighted sums [row group bucket] and weights [row bucket] in float64, with `member` [row or 1, time, bucket].
+
+    What does not count is never read.
+    """
+    weight = weight.double()
     stacked = torch.stack([value.double() for value in values.values()], 1)
     weighted = torch.where((weight > 0)[:, None], stacked * weight[:, None], 0.0)
-    return (weighted @ member).cpu().numpy(), (weight @ member).cpu().numpy()
+    return (weighted @ member).cpu().numpy(), (weight[:, None] @ member)[:, 0].cpu().numpy()
 
 
-def _readings(diagnostic: Diagnostic, layer: int, found: _Sums) -> Iterable[Reading]:
+def _readings(diagnostic: Diagnostic, layer: int, found: _Sums, buckets: Sequence[str]) -> Iterable[Reading]:
     sums, weights = found.by_document()
     groups = list(found.groups)
-    names = list(BUCKETS) if sums.shape[-1] > 1 else [ALL]
+    names = buckets if sums.shape[-1] > 1 else [ALL]
     ratio = documents.ratio(sums, weights)
     for b, bucket in enumerate(names):
         here = [g for g in range(len(groups)) if ratio.documents[g, b]]

@@ -1,6 +1,11 @@
-"""The registry: every module of this folder, and every entry point of the group "paribus.mechanisms"."""
+"""The registry: every module of this folder, and every entry point of the group "paribus.mechanisms".
+
+A module that is neither joins it when a table names it: { name = "mypackage.idea:mine" }. So a mechanism can be tried
+from a file that nobody installed, and every process that reads such a table registers the module by itself.
+"""
 
 import importlib
+import importlib.util
 import pkgutil
 from functools import cache
 from importlib.metadata import entry_points
@@ -15,6 +20,10 @@ from paribus.refusal import refusal
 
 IDENTITY = {Seam.ROUTING: "serial", Seam.OUTPUT_MAP: "standard", Seam.VALUE_MAP: "own", Seam.MASK: "causal"}
 NOT_MECHANISMS = ("contract", "laws")
+OF_MODULE = ":"
+"""between a module that is not installed as a mechanism and the name of a mechanism in it"""
+_named: dict[str, ModuleType] = {}
+"""modules that tables of this process named"""
 
 
 @cache
@@ -24,7 +33,65 @@ def modules() -> tuple[ModuleType, ...]:
     names = sorted(m.name for m in present if not m.ispkg and m.name not in NOT_MECHANISMS)
     in_tree = [importlib.import_module(f"{__name__}.{name}") for name in names]
     outside = [_loaded(point) for point in sorted(entry_points(group="paribus.mechanisms"), key=lambda p: p.name)]
-    return tuple(in_tree + outside)
+    known = {module.__name__ for module in (*in_tree, *outside)}
+    return (*in_tree, *outside, *(module for name, module in _named.items() if name not in known))
+
+
+def register(name: str) -> ModuleType:
+    """Import the module of this dotted name and add its mechanisms to the registry of this process.
+
+    ExperimentFileError where there is no such module or no mechanism in it, MechanismError where it is broken.
+    """
+    if name in _named:
+        return _named[name]
+    package = name.partition(".")[0]
+    place = importlib.util.find_spec(package)
+    if place is not None and place.origin is None:
+        # A cell's identity holds the code of its mechanisms, which is found through their package.
+        raise ExperimentFileError(
+            f"the folder '{package}' is no package, so the source of '{name}' is not found",
+            expected="an __init__.py in it",
+            remedy=f"add an empty {package}/__init__.py",
+        )
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        # A module that is not there is a typing error; one that lacks something of its own is broken.
+        missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+        raise (ExperimentFileError if missing else MechanismError)(
+            f"the module '{name}' " + ("is not found" if missing else "cannot be imported"),
+            expected="a Python module that declares a mechanism, on the import path",
+            received=f"{type(error).__name__}: {error}",
+            remedy="put its folder on PYTHONPATH, or correct the name" if missing else "mend that module",
+        ) from error
+    if not _declared_in(module):
+        raise ExperimentFileError(
+            f"the module '{name}' declares no mechanism",
+            expected="a subclass of paribus.mechanisms.contract.MechanismConfig with a name and a seam",
+            received=f"{module.__file__}",
+            remedy="name the module that holds the configuration itself",
+        )
+    _named[name] = module
+    modules.cache_clear()
+    mechanisms.cache_clear()
+    return module
+
+
+def _declared_in(module: ModuleType) -> list[type[MechanismConfig]]:
+    """The mechanisms that a module declares itself."""
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, MechanismConfig)
+        and "name" in vars(value)
+        and value.__module__ == module.__name__
+    ]
+
+
+def declared_in(name: str) -> dict[str, type[MechanismConfig]]:
+    """The mechanisms of a module by the name that a table gives them, "module:mechanism"; it is registered for that."""
+    return {f"{name}{OF_MODULE}{config.name}": config for config in _declared_in(register(name))}
 
 
 def _loaded(point: Any) -> ModuleType:
@@ -46,9 +113,8 @@ def mechanisms(seam: Seam) -> dict[str, type[MechanismConfig]]:
     """Mechanisms of one seam by name. Two with one name are refused."""
     found: dict[str, type[MechanismConfig]] = {}
     for module in modules():
-        for value in vars(module).values():
-            is_config = isinstance(value, type) and issubclass(value, MechanismConfig) and "name" in vars(value)
-            if not is_config or value.__module__ != module.__name__ or value.seam is not seam:
+        for value in _declared_in(module):
+            if value.seam is not seam:
                 continue
             if value.name in found:
                 raise ExperimentFileError(
@@ -63,13 +129,16 @@ def mechanisms(seam: Seam) -> dict[str, type[MechanismConfig]]:
 def resolve(seam: Seam, table: dict[str, Any] | None, where: str) -> MechanismConfig:
     """The validated configuration of `table` ({"name": ..., key = value}); None is the seam's identity.
 
-    `where` is the key path that an error names.
+    A name "module:mechanism" registers the module first. `where` is the key path that an error names.
     """
-    known = mechanisms(seam)
     if table is None:
-        return known[IDENTITY[seam]]()
+        return mechanisms(seam)[IDENTITY[seam]]()
     fields = dict(table)
     name = fields.pop("name", None)
+    if isinstance(name, str) and OF_MODULE in name:
+        module, _, name = name.rpartition(OF_MODULE)
+        register(module)
+    known = mechanisms(seam)
     if not isinstance(name, str) or name not in known:
         elsewhere = [other for other in Seam if other is not seam and name in mechanisms(other)]
         raise ExperimentFileError(

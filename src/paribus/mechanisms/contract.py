@@ -303,7 +303,7 @@ class Diagnostic:
     derive: Callable[[Mapping[str, float]], Mapping[str, float]] = dict
     """what to make of the means of all groups; for quantities that are not linear in positions (ratios, divergences)"""
     by_bucket: bool = False
-    """also averaged by bucket of position in the row"""
+    """also averaged by bucket of position in the row; of a task every diagnostic is, by slice of the targets"""
     correctness_only: bool = False
     """True for a tautology of the mechanism: a check, never evidence"""
 

@@ -38,6 +38,12 @@ class OptimiserConfig(BaseModel):
     """added outside AdamW's root"""
 
 
+def at_rates(config: OptimiserConfig, factor: float) -> OptimiserConfig:
+    """The recipe with every learning rate multiplied by `factor`."""
+    rates = {name: value * factor for name, value in config.model_dump().items() if name.endswith("_learning_rate")}
+    return config.model_copy(update=rates)
+
+
 class ScheduleConfig(BaseModel):
     """Learning-rate multiplier as fractions of the run, the same for every group."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from paribus.errors import ParibusError
-from paribus.experiment.spec import UNITS, Contrast, Experiment
+from paribus.experiment.spec import Contrast, Experiment, unit_of
 from paribus.powering.limits import limits, notes
 from paribus.powering.scenarios import Scenario, floor_of, plan_of, scenarios
 from paribus.stats.noise import Noise, relative_sd
@@ -33,7 +33,7 @@ def describe_json(experiment: Experiment, noise: Noise) -> dict[str, Any]:
                 "sd_relative_to_a_simple_contrast": relative_sd(contrast.arms),
                 "scale": experiment.contrast_scale(contrast),
                 "metric": contrast.metric,
-                "unit": UNITS[contrast.metric.partition(".")[2]],
+                "unit": unit_of(contrast.metric),
                 "smallest_effect": contrast.smallest_effect,
                 "design_effect": contrast.design_effect,
                 "scenarios": [asdict(scenario) for scenario in scenarios(experiment, name, noise)],
@@ -120,7 +120,7 @@ def _title(experiment: Experiment, name: str, contrast: Contrast) -> str:
     return (
         f"{name} ({rank}{kind}): {contrast.formula} at {experiment.contrast_scale(contrast)}, {contrast.metric}; "
         f"smallest effect d = {contrast.smallest_effect:g}, design effect D = {contrast.design_effect:g} "
-        f"{UNITS[contrast.metric.partition('.')[2]]}"
+        f"{unit_of(contrast.metric)}"
     )
 
 

@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.errors import StudyFolderError
+from paribus.experiment.metrics import BITS_PER_BYTE, NLL, parse
 from paribus.experiment.spec import Key
+from paribus.reading.learning import curve_metric, slice_nll
 from paribus.report.content import Measurement
 from paribus.runs import layout
 from paribus.runs.folder import CellFolder
-from paribus.runs.rows import LIKELIHOOD, READINGS, rows_fault
+from paribus.runs.rows import LIKELIHOOD, READINGS, rows_fault, without_bytes
 
 ENDED = ("complete", "diverged")
-QUANTITIES = {"nll": "nats_per_token", "bits_per_byte": "bits_per_byte"}
-"""field of a measurement by what a metric's name ends in"""
+QUANTITIES = {NLL: "nats_per_token", BITS_PER_BYTE: "bits_per_byte"}
+"""field of a measurement by the metric's quantity"""
 UNUSED = ("altered", "unusable")
 """states of finished cells that cannot be evidence: changed since they ended, or holding what no training leaves"""
 
@@ -37,6 +39,8 @@ class ReadCell:
     """what of its rows is not as it was written; such a cell is not used"""
     faults: tuple[str, ...] = ()
     """what it holds that cannot be evidence, though nothing says that it was changed; such a cell is not used"""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """of a task: excess loss below which a slice counts as acquired, nats per target, by slice"""
 
     @cached_property
     def measurements(self) -> list[Measurement]:
@@ -60,7 +64,8 @@ class ReadCell:
             )
         self._documents[name] = len(rows)
         scale, arm, seed, _ = self.key
-        nats, tokens, size = (math.fsum(rows[column].to_numpy()) for column in ("nats", "tokens", "bytes"))
+        nats, tokens = (math.fsum(rows[column].to_numpy()) for column in ("nats", "tokens"))
+        size = None if without_bytes(rows) else math.fsum(rows["bytes"].to_numpy())
         return Measurement(
             scale=scale,
             arm=arm,
@@ -68,7 +73,7 @@ class ReadCell:
             tokens_seen=rows["tokens_seen"][0].as_py(),
             split=_split_of(name),
             nats_per_token=nats / tokens,
-            bits_per_byte=nats / (math.log(2.0) * size),
+            bits_per_byte=None if size is None else nats / (math.log(2.0) * size),
             mid_schedule=rows["mid_schedule"][0].as_py(),
         )
 
@@ -93,7 +98,8 @@ class ReadCell:
             rows = self.document_rows(split, ("document", "tokens", "bytes"))
             digest = hashlib.blake2b(digest_size=8)
             for column in ("tokens", "bytes"):
-                digest.update(b"" if rows is None else np.asarray(rows[column].to_numpy(), np.int64).tobytes())
+                if rows is not None and not (column == "bytes" and without_bytes(rows)):
+                    digest.update(np.asarray(rows[column].to_numpy(), np.int64).tobytes())
             digest.update(b"" if rows is None else "\n".join(map(str, rows["document"].to_pylist())).encode())
             self._documents_digests[split] = "" if rows is None else digest.hexdigest()
         return self._documents_digests[split]
@@ -104,8 +110,14 @@ class ReadCell:
 
     def final(self, metric: str) -> float | None:
         """The metric ("test.nll", ...) at the end of the schedule; None where the cell is not complete."""
-        split, _, quantity = metric.partition(".")
-        field = QUANTITIES[quantity]
+        asked = parse(metric)
+        split = asked.split
+        if asked.of_training:
+            return curve_metric(self.metrics, asked, self.thresholds)
+        if asked.slices:
+            rows = self.document_rows(split, ("source", "tokens", "nats"))
+            return None if rows is None else slice_nll(rows, asked.slices)
+        field = QUANTITIES[asked.quantity]
         values = [getattr(m, field) for m in self.measurements if m.split == split and not m.mid_schedule]
         return values[0] if values else None
 

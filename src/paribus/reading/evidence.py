@@ -1,7 +1,9 @@
 """Cells become pairs, pairs become comparisons, comparisons become verdicts; and every look is recorded."""
 
 from paribus.experiment import spec
+from paribus.experiment.metrics import parse
 from paribus.reading.cell import same_documents
+from paribus.reading.informative import why_not_informative
 from paribus.reading.study import ReadStudy
 from paribus.stats.paired import PairedDifferences, interaction_differences, paired_differences
 from paribus.stats.procedure import at_look
@@ -47,7 +49,7 @@ def comparisons(study: ReadStudy) -> list[Comparison]:
                 minus_baseline=contrast.minus_baseline,
                 scale=experiment.contrast_scale(contrast),
                 metric=contrast.metric,
-                unit=spec.UNITS[contrast.metric.partition(".")[2]],
+                unit=spec.unit_of(contrast.metric),
                 primary=contrast.primary,
                 rule=rule,
                 differences=pairs,
@@ -57,6 +59,7 @@ def comparisons(study: ReadStudy) -> list[Comparison]:
                 minus_baseline_values=minus[1] if minus else (),
                 rule_changed_after_words=changed,
                 verdict_seen_at=tuple(sorted(seen)),
+                not_informative=why_not_informative(study, contrast, pairs.seeds),
             )
         )
     return found
@@ -75,7 +78,7 @@ def contrast_values(study: ReadStudy, contrast: spec.Contrast) -> list[dict[int,
 
 def unequal_documents(study: ReadStudy, contrast: spec.Contrast) -> list[int]:
     """Seeds at which two cells of the contrast scored different documents of its split: no difference pairs them."""
-    scale, split = study.experiment.contrast_scale(contrast), contrast.metric.partition(".")[0]
+    scale, split = study.experiment.contrast_scale(contrast), parse(contrast.metric).held_out_split
     groups = {s: [study.cells[scale, a, s, spec.STUDY] for a in contrast.arms] for s in study.experiment.seeds.numbers}
     return [seed for seed, cells in groups.items() if not same_documents(cells, split)]
 

@@ -10,6 +10,7 @@ from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.experiment.spec import Key
 from paribus.reading.cell import ENDED, ReadCell, checked
+from paribus.reading.learning import excess_thresholds
 from paribus.runs import layout
 from paribus.runs.folder import CellFolder, StudyFolder
 
@@ -83,6 +84,7 @@ def read_study(experiment: spec.Experiment, runs: Path) -> ReadStudy:
     digests = {(c["scale"], c["arm"], c["seed"], c.get("variant", "")): c["digest"] for c in plan["cells"]}
     changed = {(a["scale"], a["arm"]): _changed(experiment, a, code) for a in plan["arms"]}
     current = {key: not what for key, what in changed.items()}
+    thresholds = excess_thresholds(plan["corpus"])
     cells = {}
     for key in experiment.cell_keys():
         scale, arm, seed, variant = key
@@ -94,7 +96,7 @@ def read_study(experiment: spec.Experiment, runs: Path) -> ReadStudy:
             as_declared = as_declared and _of_the_files_kind(experiment, key, found)
         if state != "missing" and not as_declared:
             state = "stale"
-        cells[key] = checked(ReadCell(key, state, digest or "", found))
+        cells[key] = checked(ReadCell(key, state, digest or "", found, thresholds=thresholds))
     because = {key: what for key, what in changed.items() if what}
     return ReadStudy(experiment, folder, plan, cells, tuple(doubts), because, code)
 

@@ -29,6 +29,8 @@ from paribus.report.of_contrasts import (
     PublishedRow,
     TaskRow,
 )
+from paribus.report.of_retrieval import RetrievalRow
+from paribus.report.of_tasks import TaskContent
 from paribus.stats.verdict import Verdict
 
 __all__ = [
@@ -52,7 +54,9 @@ __all__ = [
     "PairRow",
     "PublishedRow",
     "ReportContent",
+    "RetrievalRow",
     "RouteChange",
+    "TaskContent",
     "TaskRow",
     "TrialRow",
     "TuningSummary",
@@ -94,5 +98,10 @@ class ReportContent:
     tuning: tuple[TuningSummary, ...] = ()
     published: tuple[PublishedRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
+    """downstream tasks of a text"""
+    task: TaskContent | None = None
+    """the synthetic task that the study reads; None for text"""
+    retrieval: tuple[RetrievalRow, ...] = ()
+    """of a task: the layer that fetches the answer, and what is read there"""
     pairing_proven: bool = True
     """whether the two arms of a pair are known to have shared initial weights and batches; not so of adopted results"""

@@ -24,6 +24,9 @@ from paribus.report.content import (
 )
 from paribus.report.evidence import Shown, is_due, may_compare, may_tell, reference_arm, shown_rows, uncounted_seeds
 from paribus.report.of_conduct import best_score
+from paribus.report.of_retrieval import ANSWER_MASS
+from paribus.report.retrieval import due_retrieval
+from paribus.report.task_section import due_task
 
 _OTHER_SEED = "other seed"
 
@@ -53,6 +56,8 @@ def due(content: ReportContent) -> ReportContent:
         tuning=tuple(row if may_compare(rows, row.scale) else replace(row, sentence="") for row in content.tuning),
         published=tuple(_published(row, is_due(rows, row.contrast, row.scale)) for row in content.published),
         tasks=tuple(_task(row, rows) for row in content.tasks),
+        task=None if content.task is None else due_task(content.task, rows),
+        retrieval=due_retrieval(content.retrieval, rows),
     )
 
 
@@ -75,7 +80,9 @@ def _inside(rows: Sequence[Shown]) -> Callable[[DiagnosticValue], bool]:
     """Whether a reading tells what happens inside a model at a seed that counts, and not how well the model does."""
     quality = {"nats per token", "bits per byte", *(row.unit for row in rows)}
     beyond = cache(lambda scale: uncounted_seeds(rows, scale))
-    return lambda value: value.unit not in quality and value.seed not in beyond(value.scale)
+    return lambda value: (
+        value.unit not in quality and value.diagnostic != ANSWER_MASS and value.seed not in beyond(value.scale)
+    )
 
 
 def _without_losses(cell: CellRow) -> CellRow:

@@ -13,7 +13,7 @@ from paribus.report.divergences import divergences_svg
 from paribus.report.evidence import Shown, may_compare, may_span, waits
 from paribus.report.interventions import FOREST_ROWS, changes_table, finite, forest_svg, rows_of
 from paribus.report.numbers import significant
-from paribus.report.positions import positions_svg
+from paribus.report.positions import grouping, positions_svg
 from paribus.report.readings import by_arm_table, divergence_table, is_divergence
 from paribus.stats.rounding import declared, percent
 
@@ -225,7 +225,8 @@ def _diagnostic_block(content: ReportContent, rows: Sequence[Shown], text: Diagn
                 for svg, caption in diagnostic_svgs(here, arms, baseline, stem, bands=spans)
             ]
         if (svg := positions_svg(here, arms, baseline, f"{stem}-positions")) is not None:
-            drawn.append(PageFigure(heading, "Mean over layers and seeds, by position. Descriptive only.", svg))
+            by_bucket = f"Mean over layers and seeds, by {grouping(here)}. Descriptive only."
+            drawn.append(PageFigure(heading, by_bucket, svg))
         caption = f"{text.title}, by arm{_at_scale(content, scale)}"
         if (table := by_arm_table(here, arms, caption, intervals=spans)) is not None:
             tables.append(PageTable(f"diagnostic-{number}-{at}", table))

@@ -10,11 +10,12 @@ from paribus.report.content import DiagnosticValue, InterventionValue, Measureme
 from paribus.report.door import due
 from paribus.report.evidence import shown_rows
 
-FORMAT = 3
+FORMAT = 4
 """version of the layout
 
 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names; 3 what could still be wrong,
-looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements.
+looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements; 4
+synthetic tasks.
 """
 
 FACTS = ("caveats", "repeat_command", "pairing_proven", "environment", "corpus")
@@ -35,6 +36,7 @@ RECORDS = (
     "tuning",
     "published",
     "tasks",
+    "retrieval",
 )
 """fields of the content that are written as objects, one a record; `door.due` is their door"""
 
@@ -54,8 +56,9 @@ def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
         "verdicts": [row.to_dict() for row in shown_rows(content)],
         **{name: getattr(content, name) for name in FACTS},
         **{name: [asdict(record) for record in getattr(content, name)] for name in RECORDS},
+        "task": None if content.task is None else asdict(content.task),
     }
-    whole = json.dumps(_finite(data), indent=2, sort_keys=True, allow_nan=False)
+    whole = json.dumps(finite(data), indent=2, sort_keys=True, allow_nan=False)
     readings = {
         "measurements": (Measurement, content.measurements),
         "diagnostics": (DiagnosticValue, content.diagnostics),
@@ -69,16 +72,16 @@ def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
 def _rows(kind: type[Any], records: Sequence[Any]) -> str:
     """{"columns": names of the fields, "rows": one list a record}, a row a line."""
     columns = [field.name for field in fields(kind)]
-    lines = (json.dumps(_finite([getattr(record, name) for name in columns]), allow_nan=False) for record in records)
+    lines = (json.dumps(finite([getattr(record, name) for name in columns]), allow_nan=False) for record in records)
     rows = ",\n    ".join(lines)
     return f'{{"columns": {json.dumps(columns)}, "rows": [' + (f"\n    {rows}\n  " if rows else "") + "]}"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _finite(entry) for key, entry in value.items()}
+        return {str(key): finite(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     return value

@@ -11,14 +11,19 @@ from paribus.report.envelopes import envelopes_table
 from paribus.report.estimates import estimates_table
 from paribus.report.evidence import Shown
 from paribus.report.noise import noise_table
+from paribus.report.of_tasks import CAUTION
 from paribus.report.published import published_table
 from paribus.report.tables import Table, to_markdown, verdict_table, without_empty_columns
+from paribus.report.task_tables import acquisition_table, differences_table
 from paribus.report.tuning import summaries_table
 
 
 def report(content: ReportContent, rows: Sequence[Shown]) -> str:
     """The whole of `report.md`, of a content that went through `door.due`."""
-    parts = [f"# {_line(content.question)}", *_answers(rows), _section("Verdicts", verdicts(content, rows))]
+    parts = [f"# {one_line(content.question)}", *_answers(rows), _section("Verdicts", verdicts(content, rows))]
+    if content.task is not None:
+        found = (acquisition_table(content.task), differences_table(content.task))
+        parts += [_table("What the task shows", *found), one_line(CAUTION) + "\n"]
     parts += [_table("Estimates", estimates_table(rows, content.estimates))]
     parts += [_table("A/A: how much is noise", noise_table(content.noise))]
     envelopes = envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries)
@@ -28,15 +33,15 @@ def report(content: ReportContent, rows: Sequence[Shown]) -> str:
         _table("Tuning", summaries_table(content.tuning)),
         _table("Published figures", published_table(content.published)),
     ]
-    doubts = "".join(f"- {_line(caveat)}\n" for caveat in content.caveats)
+    doubts = "".join(f"- {one_line(caveat)}\n" for caveat in content.caveats)
     parts += [_section("What could still be wrong", doubts or "No check raised a doubt. That is not proof of none.\n")]
-    parts += [_section("How to repeat it", _fenced(content.repeat_command))]
+    parts += [_section("How to repeat it", fenced(content.repeat_command))]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 
 
 def verdicts(content: ReportContent, rows: Sequence[Shown]) -> str:
     """The verdict table and its notes: `verdict.md`, and the heart of `report.md`."""
-    notes = "".join(f"\n- {_line(of)}: {_line(text)}" for of, text in noted(rows))
+    notes = "".join(f"\n- {one_line(of)}: {one_line(text)}" for of, text in noted(rows))
     return to_markdown(verdict_table(rows, content.parameters)) + notes
 
 
@@ -51,7 +56,7 @@ def noted(rows: Sequence[Shown]) -> list[tuple[str, str]]:
 
 
 def _answers(rows: Sequence[Shown]) -> list[str]:
-    primary = [f"**{row.word.value}.** {_line(row.sentence)}" for row in rows if row.primary]
+    primary = [f"**{row.word.value}.** {one_line(row.sentence)}" for row in rows if row.primary]
     return primary or ["**No primary contrast.** Nothing in this report is a verdict."]
 
 
@@ -64,20 +69,20 @@ def _table(title: str, *tables: Table | None) -> str:
     held = [table for table in tables if table is not None and table.rows]
     told = []
     for table in held:
-        caption = f"{_line(table.caption)}:\n\n" if len(held) > 1 else ""
-        note = f"\n{_line(table.note)}\n" if table.note else ""
+        caption = f"{one_line(table.caption)}:\n\n" if len(held) > 1 else ""
+        note = f"\n{one_line(table.note)}\n" if table.note else ""
         told.append(caption + to_markdown(without_empty_columns(table, keep=1)) + note)
     return _section(title, "\n".join(told)) if told else ""
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
     """One line of prose: no name can start a tag, a heading, a list or a link of its own."""
     clean = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     clean = re.sub(r"([\\`*\[\]|])", r"\\\1", clean).replace("<", "&lt;")
     return re.sub(r"^([#>+\-=~_])", r"\\\1", clean)
 
 
-def _fenced(code: str) -> str:
+def fenced(code: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     clean = "".join(c if c.isprintable() or c == "\n" else " " for c in code)

@@ -52,7 +52,8 @@ class Measurement:
     tokens_seen: int
     split: str
     nats_per_token: float
-    bits_per_byte: float
+    bits_per_byte: float | None
+    """None for a task, whose targets have no bytes"""
     mid_schedule: bool
 
 
@@ -70,7 +71,7 @@ class DiagnosticValue:
     group: str
     value: float
     bucket: str = EVERY_POSITION
-    """positions in the row that it was averaged over"""
+    """positions in the row that it was averaged over or, of a task, the slice of its targets"""
     standard_error: float | None = None
     """over documents, by the jackknife; None where there are too few"""
     documents: int | None = None

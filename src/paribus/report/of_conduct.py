@@ -60,25 +60,29 @@ class NoiseRow:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One value of a tuned field, tried on the tuning seeds and scored on the validation split."""
+    """One value of a tuned field, tried on the tuning seeds and scored on what no verdict uses."""
 
     scale: str
     arm: str
     knob: str
     value: float
     scores: tuple[float | None, ...]
-    """nats per token of each tuning seed, lower is better; None where it diverged or is missing"""
+    """one a tuning seed, lower is better; None where it diverged or is missing"""
     chosen: bool
+    scored_on: str = "validation split"
+    """what a score is of"""
+    unit: str = "nats per token"
+    """of a score"""
 
     @property
     def mean_score(self) -> float | None:
-        """The mean over tuning seeds, nats per token; None where a seed of it is missing or diverged."""
+        """The mean over tuning seeds; None where a seed of it is missing or diverged."""
         finite = [score for score in self.scores if score is not None and math.isfinite(score)]
         return sum(finite) / len(finite) if finite and len(finite) == len(self.scores) else None
 
 
 def best_score(trials: Sequence[TrialRow], scale: str, arm: str) -> float | None:
-    """The lowest mean score of an arm, nats per token; None where no trial of it has all of its scores."""
+    """The lowest mean score of an arm; None where no trial of it has all of its scores."""
     means = (trial.mean_score for trial in trials if (trial.scale, trial.arm) == (scale, arm))
     return min((mean for mean in means if mean is not None), default=None)
 

@@ -87,7 +87,7 @@ def _html(content: ReportContent, shown: Sequence[Shown], page: Page, refresh_se
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_printable,
+        finalize=printable,
     )
     environment.filters["svg"] = Markup  # made by `canvas.Picture`, which escapes every name in it
     environment.filters["kind"] = kind
@@ -109,7 +109,7 @@ def kind(row: Shown) -> str:
     return "equal" if row.word in (Word.EQUIVALENT, Word.EQUIVALENT_NOT_ZERO) else "open"
 
 
-def _printable(value: Any) -> Any:
+def printable(value: Any) -> Any:
     """HTML has no way to write most control characters; markup made here has none."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value

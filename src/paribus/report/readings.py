@@ -13,6 +13,7 @@ import numpy as np
 from paribus.report.content import EVERY_POSITION, DiagnosticText, DiagnosticValue, RouteChange
 from paribus.report.depth import source_of
 from paribus.report.numbers import significant
+from paribus.report.positions import by_slice, grouping
 from paribus.report.spread import by_layer, mean_error, mean_over_layers, over_seeds, written
 from paribus.report.tables import Column, Table
 from paribus.stats.divergence import NATS_PER_BIT
@@ -164,7 +165,8 @@ def divergences(
 
 
 def fine_table(values: Sequence[DiagnosticValue], texts: Sequence[DiagnosticText], limit: int = 400) -> Table | None:
-    """By head and by bucket of positions: means over layers and seeds; None where nothing was read that finely."""
+    """By head and by bucket of positions, or slice of a task: means over layers and seeds; None where nothing was read
+    that finely."""
     checks = {text.diagnostic for text in texts if text.correctness_only}
     fine = [v for v in values if not v.summary and v.diagnostic not in checks and source_of(v) is None]
     keys = list(dict.fromkeys((v.diagnostic, v.scale, v.arm, v.site, v.group, v.bucket, v.unit) for v in fine))
@@ -176,12 +178,13 @@ def fine_table(values: Sequence[DiagnosticValue], texts: Sequence[DiagnosticText
         for key in keys[:limit]
         for name, scale, arm, site, group, bucket, unit in [key]
     )
-    columns = tuple(map(Column, ("diagnostic", "scale", "arm", "read", "positions")))
+    buckets, every = ("slice", "target") if by_slice(fine) else ("positions", "position")
+    columns = tuple(map(Column, ("diagnostic", "scale", "arm", "read", buckets)))
     columns += (Column("mean over layers and seeds", numeric=True), Column("unit"))
     rest = len(keys) - len(rows)
     note = f"{rest} more are in report.json." if rest else ""
-    whole = f"every position is written as {EVERY_POSITION}"
-    return Table(f"By head and by position in the row ({whole})", columns, rows, note) if rows else None
+    whole = f"every {every} is written as {EVERY_POSITION}"
+    return Table(f"By head and by {grouping(fine)} ({whole})", columns, rows, note) if rows else None
 
 
 def _where(site: str, group: str) -> str:

@@ -9,8 +9,11 @@ from paribus.report.by_seed import by_seed_table
 from paribus.report.content import ReportContent
 from paribus.report.estimates import estimates_table, spread_table
 from paribus.report.evidence import Shown, may_compare
+from paribus.report.positions import grouping
 from paribus.report.readings import fine_table, glance_table
+from paribus.report.retrieval import retrieval_section
 from paribus.report.tables import Table
+from paribus.report.task_section import task_section
 
 Part = Section | Absent
 _WAITS = "Withheld until the planned seeds are complete, or a declared look."
@@ -42,6 +45,7 @@ def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
     """The page of a content that went through `door.due`, with its `rows` from `evidence.shown_rows`."""
     parts: list[Part] = [
         _caveats(content),
+        *([] if content.task is None else [task_section(content.task, rows)]),
         _estimates(content, rows),
         _by_seed(content, rows),
         _noise(content),
@@ -49,6 +53,7 @@ def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
         _milestones(content, rows),
         _budgets(content, rows),
         _diagnostics(content, rows),
+        *([] if content.task is None else [retrieval_section(content.retrieval)]),
         _interventions(content, rows),
         _cost(content, rows),
         _tasks(content),
@@ -150,7 +155,8 @@ def _diagnostics(content: ReportContent, rows: Sequence[Shown]) -> Part:
     blocks += [] if together is None else [together]
     fine = fine_table(content.diagnostics, content.diagnostic_texts)
     if fine is not None:
-        blocks.append(Block("Readings by head and by position in the row", "", "", (), (PageTable("fine", fine),)))
+        title = f"Readings by head and by {grouping(content.diagnostics)}"
+        blocks.append(Block(title, "", "", (), (PageTable("fine", fine),)))
     glances = []
     several = len(figures.scales_of(content)) > 1
     for scale in figures.scales_of(content):
@@ -207,7 +213,7 @@ def _tuning(content: ReportContent, rows: Sequence[Shown]) -> Part:
         picture = tuning.trials_picture(own, arms, baseline, f"figure-tuning-{number}")
         if picture is not None:
             caption = (
-                "Mean validation score over the tuning seeds, above the lowest of the same arm. Ring: "
+                "Mean score over the tuning seeds, above the lowest of the same arm. Ring: "
                 "the chosen value. An arm whose ring lies at an end of its line was not searched far enough."
             )
             stem = "tuning" if len(scales) == 1 else f"tuning-{number + 1}"

@@ -56,13 +56,14 @@ def summaries_table(tuning: Sequence[TuningSummary]) -> Table:
 
 def trials_table(trials: Sequence[TrialRow], absolute: Sequence[str]) -> Table:
     """Every value tried; the mean score itself only at scales in `absolute`, where a comparison of arms is due."""
+    unit = trials[0].unit if trials else ""
     columns = (
         Column("arm"),
         Column("scale"),
         Column("tuned field"),
         Column("value", numeric=True),
-        Column("above the arm's lowest", "nats per token", numeric=True),
-        Column("mean score", "nats per token", numeric=True),
+        Column("above the arm's lowest", unit, numeric=True),
+        Column("mean score", unit, numeric=True),
         Column("tuning seeds", numeric=True),
         Column("chosen"),
     )
@@ -84,12 +85,13 @@ def trials_table(trials: Sequence[TrialRow], absolute: Sequence[str]) -> Table:
             )
         )
     accents = tuple("primary" if trial.chosen else "" for trial in trials)
-    note = "Scored on the validation split with seeds that no verdict uses; the lowest mean is chosen."
+    scored_on = trials[0].scored_on if trials else ""
+    note = f"Scored on {scored_on}, with seeds that no verdict uses; the lowest mean is chosen."
     return Table("Every trial", columns, tuple(rows), note, accents)
 
 
 def trials_picture(trials: Sequence[TrialRow], arms: Sequence[str], baseline: str, name: str) -> Picture | None:
-    """Score above the arm's lowest (nats per token) against the value on a log2 axis, a panel a field; one scale."""
+    """Score above the arm's lowest against the value on a log2 axis, a panel a field; one scale."""
     told = [trial for trial in trials if trial.value > 0 and trial.mean_score is not None]
     if not told:
         return None
@@ -131,9 +133,9 @@ def trials_picture(trials: Sequence[TrialRow], arms: Sequence[str], baseline: st
             canvas.quiet(panel)
         for panel in panels[len(fields) :]:
             panel.set_visible(False)
-        panels[0].set_ylabel("above the arm's lowest,\nnats per token")
+        panels[0].set_ylabel(f"above the arm's lowest,\n{told[0].unit}")
         canvas.key(figure, present, looks, markers=True)
-        described = f"Mean validation score above the arm's lowest, nats per token, by value. {'; '.join(words)}."
+        described = f"Mean score above the arm's lowest, {told[0].unit}, by value. {'; '.join(words)}."
         return Picture(figure, name, "Tuning: score against value", described)
 
 

@@ -19,6 +19,8 @@ from paribus.reporting.mechanism import diagnostics, interventions, route_change
 from paribus.reporting.noise import noise
 from paribus.reporting.published import published
 from paribus.reporting.records import cell_row, corpus, curve, distinct_looks, pair_rows
+from paribus.reporting.retrieval import retrieval
+from paribus.reporting.task_study import task_content
 from paribus.reporting.tasks import tasks
 from paribus.stats.rule import Verdict
 from paribus.tuning.reading import ReadTuning
@@ -43,13 +45,14 @@ def report_content(
         if cell.state == "complete" and cell.key[3] == spec.STUDY and cell.key[2] in planned
     ]
     changes, lost_routes = route_changes(complete)
+    values = tuple(value for cell in complete for value in diagnostics(study, cell))
     return ReportContent(
         study=study.experiment.study,
         question=study.experiment.question,
         verdicts=verdicts,
         curves=tuple(curve(cell) for cell in complete),
         measurements=tuple(m for cell in complete for m in cell.measurements),
-        diagnostics=tuple(value for cell in complete for value in diagnostics(study, cell)),
+        diagnostics=values,
         diagnostic_texts=tuple(
             DiagnosticText(d["diagnostic"], d["title"], d["sentence"], d["correctness_only"])
             for d in study.plan["diagnostics"]
@@ -85,6 +88,8 @@ def report_content(
         budget_summaries=found.summaries,
         costs=tuple(costs(study, verdicts)),
         tasks=tuple(tasks(study, verdicts)),
+        task=task_content(study, verdicts, planned),
+        retrieval=tuple(retrieval(study, values)),
         published=tuple(published(study, verdicts, self_noise, experiment_folder)),
         trials=() if tuning is None else trial_rows(tuning),
         tuning=() if tuning is None else tuning_summaries(tuning),

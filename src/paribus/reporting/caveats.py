@@ -3,13 +3,19 @@
 from collections.abc import Iterator
 
 from paribus.experiment import spec
+from paribus.experiment.calibration import State, calibration_of
+from paribus.experiment.metrics import parse
 from paribus.optim.config import OptimiserConfig
 from paribus.reading.cell import ENDED, UNUSED
 from paribus.reading.evidence import unequal_documents
 from paribus.reading.study import ReadStudy
+from paribus.report.of_tasks import CAUTION
 from paribus.reporting.equality import complete_groups, held_equal
 from paribus.stats.rule import Verdict, Word
 
+ONE_COLLECTION = (
+    "Seeds are random, the held-out documents are these; another collection of documents may answer differently."
+)
 FEW_DOCUMENTS = 100
 """held-out documents below which the report says so"""
 _NAMED = 3
@@ -39,8 +45,9 @@ def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
         found.append("The rule (contrasts, margins or planned seeds) was changed after cells had run; see the looks.")
     found += _untuned_rates(study)
     found.append(f"Numbers hold for this precision: mode {study.experiment.execution.mode}, float32 throughout.")
-    splits = dict.fromkeys(c.metric.partition(".")[0] for c in study.experiment.contrasts.values())
-    for split in splits:
+    splits = dict.fromkeys(parse(c.metric).held_out_split for c in study.experiment.contrasts.values())
+    of_task = study.experiment.base.task is not None
+    for split in splits if not of_task else ():
         counts = [n for cell in study.cells.values() if (n := cell.number_of_documents(split)) is not None]
         if counts and min(counts) < FEW_DOCUMENTS:
             found.append(
@@ -60,12 +67,19 @@ def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
         )
     if any(contrast.metric.startswith("validation.") for contrast in study.experiment.contrasts.values()):
         found.append("A verdict on the validation split is only as good as that split's distance from tuning.")
-    found.append(
-        "Seeds are random, the held-out documents are these; another collection of documents may answer differently."
-    )
+    found += _of_task(study) if of_task else [ONE_COLLECTION]
     if any(verdict.word is Word.WAITING for verdict in verdicts):
         found.append("Not all planned seeds are there yet; no verdict is due.")
     return found
+
+
+def _of_task(study: ReadStudy) -> Iterator[str]:
+    """What holds of a synthetic task, and of no text."""
+    yield CAUTION
+    yield "Every seed has rows of its own: the verdict is about new rows of this task at these knobs and this budget."
+    calibration = calibration_of(study.experiment)
+    if calibration.state not in (State.CALIBRATED, State.NOT_APPLICABLE):
+        yield f"{calibration.sentence[:1].upper()}{calibration.sentence[1:].rstrip('.')}."
 
 
 def _mixed(study: ReadStudy, name: str, contrast: spec.Contrast) -> Iterator[str]:
@@ -131,7 +145,7 @@ def _unequal_documents(study: ReadStudy) -> Iterator[str]:
     """Losses on different documents make no pair."""
     for name, contrast in study.experiment.contrasts.items():
         if seeds := unequal_documents(study, contrast):
-            split = contrast.metric.partition(".")[0]
+            split = parse(contrast.metric).held_out_split
             yield (
                 f"Contrast {name}: the cells of seed {', '.join(map(str, seeds))} did not score the same documents of "
                 f"the {split} split; nothing is concluded from them."

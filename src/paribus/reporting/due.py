@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paribus.experiment import spec
+from paribus.experiment.metrics import parse
 from paribus.reading.cell import ReadCell, same_documents
 from paribus.reading.study import ReadStudy
 from paribus.stats.rule import Verdict, Word
@@ -61,7 +62,7 @@ def groups(
 
 def nll_metric(contrast: spec.Contrast) -> str:
     """The split of the contrast's metric in nats per token, which budgets and costs are stated in."""
-    return contrast.metric.partition(".")[0] + ".nll"
+    return parse(contrast.metric).held_out_split + ".nll"
 
 
 def losses_by_budget(

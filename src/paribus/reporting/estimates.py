@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from paribus.errors import ParibusError
 from paribus.experiment import spec
+from paribus.experiment.metrics import parse
 from paribus.reading.cell import ReadCell
 from paribus.reading.evidence import contrast_differences
 from paribus.reading.study import ReadStudy
@@ -35,7 +36,10 @@ def estimates(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[Estim
         cells = groups(study, contrast, verdict)
         if len(cells) < 2:
             continue
-        split, _, quantity = contrast.metric.partition(".")
+        metric = parse(contrast.metric)
+        if study.experiment.base.task is not None:
+            continue  # rows are drawn anew for every seed: the headline already holds for new ones
+        split, quantity = metric.split, metric.quantity
         other, unit = _OTHER_UNIT[quantity]
         try:
             rows = _Documents.of(contrast, cells, split)

@@ -18,7 +18,7 @@ _IN_BITS = ", in bits"
 
 
 def diagnostics(study: ReadStudy, cell: ReadCell) -> list[DiagnosticValue]:
-    """Every reading but those of one head in one bucket of positions, which stay in the run folder.
+    """Every reading but those of one head in one bucket of positions, or one slice, which stay in the run folder.
 
     Nor is a reading "in bits" taken beside the same one in nats: tables convert.
     """

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from paribus.experiment import spec
+from paribus.experiment.metrics import parse
 from paribus.reading.cell import same_documents
 from paribus.reading.evidence import comparisons
 from paribus.reading.study import ReadStudy
@@ -74,7 +75,7 @@ def copy_differences(study: ReadStudy, variant: spec.Variant, metric: str) -> li
         if key[:2] == aside and key[3] == variant:
             of = study.cells[(*key[:3], spec.STUDY)]
             copy, original = cell.final(metric), of.final(metric)
-            same = same_documents((cell, of), metric.partition(".")[0])
+            same = same_documents((cell, of), parse(metric).held_out_split)
             if copy is not None and original is not None and same:
                 found.append(copy - original)
     return found

@@ -1,6 +1,8 @@
 """Cells, pairs, looks and the corpus as the report shows them."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from paribus.experiment import spec
 from paribus.reading.cell import ReadCell
@@ -62,6 +64,8 @@ def corpus(study: ReadStudy) -> dict[str, str]:
     corpus = study.plan["corpus"]
     if not corpus:
         return {}
+    if corpus.get("task"):
+        return _task(corpus)
     splits = {
         f"{split} split": f"{count['documents']:,} documents, {count['tokens']:,} tokens, {count['bytes']:,} bytes"
         for split, count in corpus["counts"].items()
@@ -75,4 +79,15 @@ def corpus(study: ReadStudy) -> dict[str, str]:
         "vocabulary": f"{corpus['vocabulary_size']:,} byte-level BPE tokens",
         **splits,
         "left out": dropped,
+    }
+
+
+def _task(corpus: Mapping[str, Any]) -> dict[str, str]:
+    task = corpus["task"]
+    return {
+        "task": f"{task['name']}: {task['sentence']}",
+        "knobs": ", ".join(f"{name} = {value}" for name, value in task["knobs"].items()),
+        "rows": f"{task['row_length']} tokens each, drawn for every seed and step, none twice",
+        "digest": corpus["digest"][:16],
+        "vocabulary": f"{corpus['vocabulary_size']:,} tokens of the task's own",
     }

@@ -52,12 +52,21 @@ class Done(Ended):
     final_tensors_digest: str
 
 
+class SliceLine(_Record):
+    """A slice of a task in a line of metrics.jsonl"""
+
+    targets: Annotated[int, Field(ge=1)]
+    loss_nats: Annotated[float, Field(allow_inf_nan=False)]
+    floor_nats: Annotated[float, Field(allow_inf_nan=False)]
+
+
 class MetricsLine(_Record):
     """A line of metrics.jsonl"""
 
     step: Annotated[int, Field(ge=1)]
     tokens_seen: Annotated[int, Field(ge=1)]
     loss_nats_per_token: Annotated[float, Field(allow_inf_nan=False)]
+    slices: dict[str, SliceLine] = Field(default_factory=dict)
 
 
 class LookLine(_Record):
@@ -155,6 +164,29 @@ class SplitCounts(_Record):
     bytes: Count
 
 
+class PlannedSlice(_Record):
+    """A slice of the task of plan.json: losses in nats per target"""
+
+    chance: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    shortcuts: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+
+
+class PlannedTask(_Record):
+    """The synthetic task of plan.json"""
+
+    name: str
+    title: str
+    sentence: str
+    primary: str
+    knobs: dict[str, Any]
+    order: list[str]
+    """of the slices"""
+    slices: Annotated[dict[str, PlannedSlice], Field(min_length=1)]
+    row_length: Count
+
+
 class PlannedCorpus(_Record):
     """The corpus of plan.json"""
 
@@ -163,6 +195,7 @@ class PlannedCorpus(_Record):
     counts: dict[str, SplitCounts]
     dropped: dict[str, Count]
     vocabulary_size: Count
+    task: PlannedTask | None = None
 
 
 _PLANNED_LISTS = {

@@ -17,8 +17,14 @@ READINGS = {
 }
 """columns that a report cannot do without, by group of row files"""
 
+
 ROUNDING_NATS = 1e-3
 """A token's nats are a logarithm of a sum less one of its terms: below 0 by no more than rounding of float32 logits."""
+
+
+def without_bytes(rows: pa.Table) -> bool:
+    """Whether what was scored is no text: the targets of a task have no bytes, and every one of them is null."""
+    return rows["bytes"].null_count == len(rows)
 
 
 def rows_fault(rows: pa.Table) -> str:
@@ -29,7 +35,7 @@ def rows_fault(rows: pa.Table) -> str:
 
 
 def _faults(rows: pa.Table) -> Iterator[str]:
-    for name in ("nats", "tokens", "bytes"):
+    for name in ("nats", "tokens", *(() if without_bytes(rows) else ("bytes",))):
         kind = rows.schema.field(name).type
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
             yield f"holds {name} that are no numbers ({kind})"

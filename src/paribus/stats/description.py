@@ -12,7 +12,7 @@ from paribus.stats.outcome import Verdict
 from paribus.stats.rule import Comparison
 from paribus.stats.words import Word
 
-_WITHOUT_P = (Word.EXPLORATORY, Word.NO_INFORMATION, Word.RULE_CHANGED, Word.FUTILE)
+_WITHOUT_P = (Word.EXPLORATORY, Word.NO_INFORMATION, Word.NOT_INFORMATIVE, Word.RULE_CHANGED, Word.FUTILE)
 """Words beside which numbers describe and nothing was tested, nor will be."""
 
 

@@ -127,6 +127,8 @@ class Comparison:
     """As `treatment_values`, of the third arm."""
     minus_baseline_values: tuple[float, ...] = ()
     """As `treatment_values`, of the fourth arm."""
+    not_informative: str = ""
+    """Why a synthetic task could not tell the arms apart: the plateau that all of them sit on. Empty otherwise."""
 
     def __post_init__(self) -> None:
         differences = self.differences.differences

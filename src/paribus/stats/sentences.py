@@ -156,6 +156,10 @@ _WITHOUT_A_TEST = {
         "The rule was chosen after words had been seen: no win and no equivalence can be concluded from these seeds; "
         "the numbers only describe. A verdict needs fresh seeds under the present rule."
     ),
+    Word.NOT_INFORMATIVE: (
+        "The task could not tell the arms apart: neither a difference nor equivalence can be concluded, and the "
+        "numbers only describe."
+    ),
     Word.NO_INFORMATION: (
         "All differences (of the study, or of one stage) are identical: the seeds carry no information about chance, "
         "so neither a difference nor equivalence can be concluded."

@@ -11,6 +11,7 @@
     there then
  5. a cell diverged                                                      withheld: divergence
  6. the differences are identical up to rounding (of either stage)       no information
+    every arm of a synthetic task sits on one plateau                    not informative
  7. a secondary, and the primary's null of no difference still stands    not tested: primary not rejected
  8. interval excludes 0, mean and median agree in sign, |mean| >= d      better / worse, "by at least the smallest
                                                                          effect" where the interval lies beyond d
@@ -114,6 +115,8 @@ def _early_word(comparison: Comparison, primary: Comparison) -> Word | None:
         word = Word.DIVERGENCE
     elif any(uninformative(part) for part in _parts(comparison)):
         word = Word.NO_INFORMATION
+    elif comparison.not_informative:
+        word = Word.NOT_INFORMATIVE
     return word
 
 
@@ -148,13 +151,13 @@ def _tested(
     """Lines 8 to 12. What stage 1 of an extension settled at these levels stands, with the numbers it had."""
     if isinstance(test, TwoStages):
         first = stage_1_of(comparison)
-        verdict_1 = _at_levels(comparison.rule, described(first, None), test.first, level, equivalence_level)
+        verdict_1 = at_levels(comparison.rule, described(first, None), test.first, level, equivalence_level)
         if verdict_1.word.settled:
             return replace(verdict_1, p_t=test.p, p_equivalence=test.p_equivalence)
-    return _at_levels(comparison.rule, verdict, test, level, equivalence_level)
+    return at_levels(comparison.rule, verdict, test, level, equivalence_level)
 
 
-def _at_levels(
+def at_levels(
     rule: Rule, verdict: Verdict, test: OneTest | TwoStages, level: float, equivalence_level: float
 ) -> Verdict:
     verdict = replace(

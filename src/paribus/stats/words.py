@@ -19,6 +19,7 @@ class Word(Enum):
     EXPLORATORY_EXTENSION = "exploratory extension"
     RULE_CHANGED = "exploratory: rule changed"
     NO_INFORMATION = "no information"
+    NOT_INFORMATIVE = "not informative"
     DIVERGENCE = "withheld: divergence"
     WAITING = "waiting for the planned seeds"
     FUTILE = "stop for futility"

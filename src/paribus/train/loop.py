@@ -2,12 +2,13 @@
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
+import numpy as np
 from torch import nn
 
-from paribus.data.order import Order
+from paribus.data.order import Batch, Batches
 from paribus.errors import DivergenceError
 from paribus.optim.config import ScheduleConfig
 from paribus.optim.schedule import multiplier
@@ -24,6 +25,9 @@ class StepFinished:
     loss_nats_per_token: float
     learning_rate_multiplier: float
     wall_seconds: float
+    slices: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
+    """of each slice with targets in this batch: `targets`, and per target the nats of the loss (`loss_nats`) and of
+    the best predictor (`floor_nats`); empty for text"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def announce(model: nn.Module, step: int, steps: int) -> None:
 
 
 def train(
-    state: TrainState, order: Order, length: RunLength, schedule: ScheduleConfig, micro_batch_rows: int
+    state: TrainState, order: Batches, length: RunLength, schedule: ScheduleConfig, micro_batch_rows: int
 ) -> Iterator[StepFinished | MilestoneReached]:
     """Continue `state` to the end of the run. After a step's event follows its milestone's, if it has one.
 
@@ -92,17 +96,31 @@ def train(
         steps = length.steps_of_schedule(state.step)
         announce(state.model, state.step, steps)
         factor = multiplier(state.step, steps, schedule)
-        loss, digest = update(
-            state.model, state.optimisers, order.batch(state.step), state.step, factor, micro_batch_rows
-        )
-        state.digest = state.digest + digest.cpu()
+        batch, slices = order.batch(state.step), order.slices
+        done = update(state.model, state.optimisers, batch, state.step, factor, micro_batch_rows, slices=len(slices))
+        state.digest = state.digest + done.digest.cpu()
         state.step += 1
-        value = float(loss)
+        value = float(done.loss)
         tokens = state.step * length.batch_tokens
         if not math.isfinite(value):
             raise DivergenceError(
                 f"the training loss became {value} at step {state.step} ({tokens:,} tokens)",
                 remedy="lower the learning rates or lengthen the warm-up, for every arm alike",
             )
-        yield StepFinished(state.step, tokens, value, factor, time.perf_counter() - started)
+        by_slice = _by_slice(slices, batch, done.by_slice.tolist()) if slices else {}
+        yield StepFinished(state.step, tokens, value, factor, time.perf_counter() - started, by_slice)
         yield from milestone()
+
+
+def _by_slice(slices: tuple[str, ...], batch: Batch, loss_sums: list[float]) -> dict[str, dict[str, int | float]]:
+    """See `StepFinished.slices`."""
+    counted = batch.weight > 0
+    number = batch.slice[counted]
+    targets = np.bincount(number, minlength=len(slices))
+    known = getattr(batch, "floor_nats", None)
+    floor = np.zeros(len(slices)) if known is None else np.bincount(number, known[counted], minlength=len(slices))
+    return {
+        name: {"targets": int(count), "loss_nats": loss / count, "floor_nats": float(least) / count}
+        for name, count, loss, least in zip(slices, targets.tolist(), loss_sums, floor.tolist(), strict=True)
+        if count
+    }

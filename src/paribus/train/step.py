@@ -1,6 +1,7 @@
 """One optimiser update: loss over the global batch, gradients, step, and the digest of what the model consumed."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +24,19 @@ class Consumed:
     targets: Tensor
     weight: Tensor
     document: Tensor
+    slice: Tensor | None = None
 
     @classmethod
     def from_batch(cls, batch: Batch, device: torch.device) -> "Consumed":
-        arrays = (batch.tokens, batch.targets, batch.weight, batch.document)
-        tokens, targets, weight, document = (torch.from_numpy(array).to(device) for array in arrays)
-        return cls(tokens, targets, weight, document.long())
+        arrays = (batch.tokens, batch.targets, batch.weight, batch.document, batch.slice)
+        tokens, targets, weight, document, part = (torch.from_numpy(array).to(device) for array in arrays)
+        return cls(tokens, targets, weight, document.long(), part.long())
 
     def rows(self, start: int, stop: int) -> "Consumed":
-        return Consumed(*(t[start:stop] for t in (self.tokens, self.targets, self.weight, self.document)))
+        tokens, targets, weight, document = (
+            tensor[start:stop] for tensor in (self.tokens, self.targets, self.weight, self.document)
+        )
+        return Consumed(tokens, targets, weight, document, None if self.slice is None else self.slice[start:stop])
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -70,10 +75,27 @@ def token_losses(model: nn.Module, consumed: Consumed) -> TokenLosses:
     ).unflatten(0, consumed.targets.shape)
 
 
+class Updated(NamedTuple):
+    """What an update was made from. On the model's device; nothing is synchronised."""
+
+    loss: Tensor
+    """mean over the global batch, nats per token"""
+    digest: Tensor
+    """of the batch"""
+    by_slice: Tensor
+    """summed loss of each slice in nats, float64 [slice]; empty where none is kept apart"""
+
+
 def update(
-    model: nn.Module, optimisers: list[Optimizer], batch: Batch, step: int, multiplier: float, micro_batch_rows: int
-) -> tuple[Tensor, Tensor]:
-    """Apply update number `step` (from 0). Returns (mean loss over the global batch in nats per token, batch digest).
+    model: nn.Module,
+    optimisers: list[Optimizer],
+    batch: Batch,
+    step: int,
+    multiplier: float,
+    micro_batch_rows: int,
+    slices: int = 0,
+) -> Updated:
+    """Apply update number `step` (from 0). `slices` is how many values `batch.slice` has, 0 to keep none apart.
 
     Gradients of micro-batches add up to the gradient of the one weighted mean over the whole batch.
     """
@@ -82,14 +104,18 @@ def update(
     total_weight = whole.weight.sum()
     loss_sum = torch.zeros((), dtype=torch.float32, device=device)
     digest = torch.zeros((), dtype=torch.int64, device=device)
+    by_slice = torch.zeros(slices, dtype=torch.float64, device=device)
     for start in range(0, len(whole.tokens), micro_batch_rows):
         consumed = whole.rows(start, start + micro_batch_rows)
         digest = digest + batch_digest(consumed, step, start)
-        loss = (token_losses(model, consumed) * consumed.weight).sum() / total_weight
+        losses = token_losses(model, consumed) * consumed.weight
+        loss = losses.sum() / total_weight
         loss.backward()
         loss_sum += loss.detach()
+        if slices and consumed.slice is not None:
+            by_slice.index_add_(0, consumed.slice.flatten(), losses.detach().double().flatten())
     set_multiplier(optimisers, multiplier)
     for optimiser in optimisers:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-    return loss_sum, digest
+    return Updated(loss_sum, digest, by_slice)

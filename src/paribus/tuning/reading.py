@@ -11,12 +11,11 @@ from functools import cached_property
 from pathlib import Path
 
 from paribus.experiment import tuning as search
+from paribus.experiment.metrics import parse
 from paribus.experiment.spec import TUNING, Experiment, Key
 from paribus.reading.evidence import values_by_seed
 from paribus.reading.study import ReadStudy, read_study
 
-SCORE = "validation.nll"
-"""what trials are compared by; the test split is the verdict's"""
 ENDED = ("complete", "diverged")
 """states of cells that have a score, or have lost it"""
 
@@ -30,7 +29,7 @@ class Trial:
     """from the declared value, in factors"""
     value: float
     scores: tuple[float | None, ...]
-    """nats per token on the validation split, by tuning seed; None where it diverged or has none"""
+    """`score_of` the study, by tuning seed, lower is better; None where it diverged or has none"""
 
     @property
     def mean(self) -> float:
@@ -41,6 +40,26 @@ class Trial:
 
 Trials = Mapping[int, Trial]
 """of one arm, by step"""
+
+
+def score_of(experiment: Experiment) -> str:
+    """The metric that trials are compared by.
+
+    For text the validation split's loss, since the test split is the verdict's. For a task the area under the learning
+    curve of the primary's slices: rows of a tuning seed are in no verdict, and an area has no ties where an arm never
+    gets half-way. Of a difference of two slices it is their common curve: no arm is tuned for the effect.
+    """
+    if experiment.base.task is None:
+        return "validation.nll"
+    slices = parse(experiment.contrasts[experiment.primary].metric).slices
+    return f"train.area.{slices[0]}" if len(slices) == 1 else "train.area"
+
+
+def scored_on(experiment: Experiment) -> tuple[str, str]:
+    """What the score is of, in words, and its unit."""
+    score = score_of(experiment)
+    of = "validation split" if experiment.base.task is None else f"{score}, the area under the learning curve"
+    return of, parse(score).unit
 
 
 def means(tried: Trials) -> dict[int, float]:
@@ -139,7 +158,7 @@ def _trials(experiment: Experiment, steps: search.Steps, study: ReadStudy) -> It
     for arm, tried in steps.items():
         for step in tried:
             name = search.trial_arm(arm, declared[arm], tuning.factor, step)
-            scores = values_by_seed(study, scale, name, SCORE)
+            scores = values_by_seed(study, scale, name, score_of(experiment))
             value = search.value_at(declared[arm], tuning.factor, step)
             yield Trial(arm, step, value, tuple(scores.get(seed) for seed in study.experiment.seeds.numbers))
 

@@ -1,7 +1,7 @@
 """What the report says about tuning: every trial, how each arm was tuned, and its arms side by side. Loads no torch.
 
 Three comparisons stand beside each other (rules of evidence, section 5): tuned against tuned, both at the same value of
-the baseline's knob, and the child at its parent's optimum. They are on tuning seeds and the validation split, described
+the baseline's knob, and the child at its parent's optimum. They are on tuning seeds and `score_of` the study, described
 and never decided.
 """
 
@@ -14,7 +14,7 @@ from paribus.experiment.spec import Experiment
 from paribus.report.content import TrialRow, TuningSummary
 from paribus.report.numbers import fixed
 from paribus.stats.rounding import declared as written
-from paribus.tuning.reading import ReadTuning, Trial, means
+from paribus.tuning.reading import ReadTuning, Trial, means, scored_on
 
 TUNED = "tuned against tuned"
 SAME_VALUE = "same rate"
@@ -23,7 +23,7 @@ AT_PARENTS_OPTIMUM = "child at the parent's optimum"
 
 @dataclass(frozen=True)
 class TunedDifference:
-    """Treatment minus baseline at values that were tried. Nats per token on the validation split; no word follows."""
+    """Treatment minus baseline at values that were tried, of `score_of` the study; no word follows."""
 
     contrast: str
     scale: str
@@ -39,6 +39,8 @@ class TunedDifference:
     """of the baseline's knob"""
     differences: tuple[float | None, ...]
     """one a tuning seed; None where a cell of it diverged"""
+    scored_on: str
+    unit: str
 
     @property
     def mean(self) -> float | None:
@@ -50,7 +52,15 @@ class TunedDifference:
 def trial_rows(tuning: ReadTuning) -> tuple[TrialRow, ...]:
     """Every trial of every arm, by value."""
     return tuple(
-        TrialRow(tuning.scale, arm, tuning.knobs[arm], trial.value, trial.scores, trial is tuning.chosen.get(arm))
+        TrialRow(
+            tuning.scale,
+            arm,
+            tuning.knobs[arm],
+            trial.value,
+            trial.scores,
+            trial is tuning.chosen.get(arm),
+            *scored_on(tuning.experiment),
+        )
         for arm, tried in tuning.trials.items()
         for _, trial in sorted(tried.items())
     )
@@ -98,6 +108,7 @@ def side_by_side(tuning: ReadTuning) -> tuple[TunedDifference, ...]:
     if not tuning.finished:
         return ()
     found = []
+    of, unit = scored_on(tuning.experiment)
     for name, contrast in tuning.experiment.contrasts.items():
         if contrast.arms[0] not in tuning.trials:  # nothing was to be tuned
             continue
@@ -119,6 +130,8 @@ def side_by_side(tuning: ReadTuning) -> tuple[TunedDifference, ...]:
                         treatment_value=None if child is None else child.value,
                         baseline_value=parent.value,
                         differences=() if child is None else _differences(child, parent),
+                        scored_on=of,
+                        unit=unit,
                     )
                 )
     return tuple(found)
@@ -197,5 +210,5 @@ def _told(kinds: Sequence[str], difference: TunedDifference) -> str:
     if difference.mean is None:
         return f"{what} lost a cell, which diverged."
     seeds = len(difference.differences)
-    of = f"validation split, {seeds} tuning seed{'s' if seeds > 1 else ''}"
-    return f"{what}, {fixed(difference.mean, 4, signed=True)} nats per token ({of})."
+    of = f"{difference.scored_on}, {seeds} tuning seed{'s' if seeds > 1 else ''}"
+    return f"{what}, {fixed(difference.mean, 4, signed=True)} {difference.unit} ({of})."

@@ -42,6 +42,11 @@ def _alignment(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, Ten
     return by_head(cosine(tapped[f"{SITE}/y"], tapped[f"{SITE}/v"]))
 
 
+def _own_share(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, Tensor]:
+    del weight
+    return by_head(cosine(tapped[f"{SITE}/y"], tapped[f"{SITE}/v"]).square())
+
+
 def _centred_alignment(tapped: Mapping[str, Tensor], weight: Tensor) -> Mapping[str, Tensor]:
     y, v = tapped[f"{SITE}/y"].double(), tapped[f"{SITE}/v"].double()
     mean = mean_value(v, weight)
@@ -117,6 +122,17 @@ EXCLUSIVE_DIAGNOSTICS = (
         unit="cosine",
         sites=(SITE,),
         observe=_alignment,
+        by_bucket=True,
+    ),
+    Diagnostic(
+        name="own_share",
+        title="Share of attention output along the token's own value",
+        sentence="cos^2(y, v): how much of the squared norm of what attention gathers lies along the own value, before "
+        "any projection. It is what a full removal of that direction would take away, read on arms that remove nothing "
+        "too: where the content to be fetched resembles the own one, the fetched content is part of it.",
+        unit="share",
+        sites=(SITE,),
+        observe=_own_share,
         by_bucket=True,
     ),
     Diagnostic(

@@ -1,0 +1,211 @@
+"""Whether a task is what it says: names, shapes, determinism, causality, and nothing to be read off a single token.
+
+`check_task` runs on every task of the tree in the tests, and on a user's before its first run.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from paribus.data.tasks.contract import ALL, Rows, Task, sample
+from paribus.data.tasks.readers import one_token_leak
+from paribus.errors import CorpusError
+from paribus.refusal import refusal
+from paribus.seeds import stream_key
+
+_ONE_SEED_ROWS, _ORACLE_ROWS = 4096, 512
+_ORACLE_TOLERANCE = 1e-9
+"""of probabilities that are computed twice in float64"""
+_DECLARED = ("name", "title", "sentence", "slices", "primary", "tiny", "tiny_row_length")
+_DTYPES: Mapping[str, type] = {
+    "tokens": np.int64,
+    "targets": np.int64,
+    "asked": np.bool_,
+    "slice": np.int16,
+    "floor_nats": np.float64,
+    "answer": np.int64,
+    "document": np.int32,
+}
+
+
+def check_task(task: Task, row_length: int) -> None:
+    """Raise CorpusError with the reason where the task breaks its contract in rows of this length, or, in its tiny
+    instance, shows a target before it must be predicted."""
+    check_declaration(task)
+    check_rows(task, row_length)
+    tiny = tiny_instance(task)
+    check_rows(tiny, task.tiny_row_length)
+    check_readers(tiny, task.tiny_row_length)
+    check_causality(tiny, task.tiny_row_length)
+
+
+def check_declaration(task: Task) -> None:
+    """Names that everything else relies on. Raises CorpusError."""
+    missing = [name for name in _DECLARED if not hasattr(task, name)]
+    if missing:
+        raise _broken(task, f"no {', '.join(missing)}", "class variables " + ", ".join(_DECLARED))
+    bad = [name for name in task.slices if not re.fullmatch(r"\w+", name, re.ASCII) or name == ALL]
+    if bad or not task.slices or len(set(task.slices)) != len(task.slices):
+        expected = f"at least one; different names of letters, digits and '_', none of them '{ALL}'"
+        raise _broken(task, "bad names of slices", expected, received=str(task.slices))
+    primary = task.primary.split("-")
+    if task.primary != ALL and (len(primary) > 2 or not set(primary) <= set(task.slices)):
+        expected = f"'{ALL}', a slice, or the difference of two as in 'a-b'"
+        raise _broken(task, "no such primary", expected, received=f"'{task.primary}'")
+
+
+def tiny_instance(task: Task) -> Task:
+    """The task with the knobs of its class's `tiny`. Raises CorpusError where the task refuses them."""
+    try:
+        return type(task).model_validate(dict(task.tiny))
+    except ValidationError as error:
+        found = refusal(error, "tiny", type(task))
+        raise _broken(task, found.what, found.expected, received=found.received, remedy=found.remedy) from None
+
+
+def check_rows(task: Task, row_length: int) -> None:
+    """Shapes, types, ranges, slices, and that a row is a function of its own numbers. Raises CorpusError."""
+    seed, rows = stream_key("task checks", "rows"), 24
+    found = sample(task, seed, 3, rows, row_length)
+    _check_arrays(task, found, (rows, row_length))
+    _check_ranges(task, found, row_length)
+    again = sample(task, seed, 3, rows, row_length)
+    number = np.arange(rows)
+    order = number[::-1]
+    backwards = task.rows(seed, np.where(order % 2 == 0, 3, 4), order, row_length)
+    alone = [task.rows(seed, np.array([3]), number[r : r + 1], row_length) for r in range(0, rows, 6)]
+    for name in _DTYPES:
+        here = getattr(found, name)
+        if not np.array_equal(here, getattr(again, name)):
+            raise _broken(task, f"`{name}` of the same rows differs from call to call", "a pure function")
+        mixed = np.array_equal(here[::2], getattr(backwards, name)[::-1][::2])
+        if not mixed or any(not np.array_equal(here[6 * i], getattr(a, name)[0]) for i, a in enumerate(alone)):
+            raise _broken(
+                task,
+                f"`{name}` of a row depends on the rows it is drawn with",
+                "a function of the row's own (seed, step, row)",
+            )
+    _check_fresh(task, found, sample(task, seed, 4, rows, row_length), "the step")
+    _check_fresh(task, found, sample(task, seed + 1, 3, rows, row_length), "the seed")
+
+
+def _check_fresh(task: Task, found: Rows, other: Rows, of: str) -> None:
+    """A task that forgets a part of the key repeats its rows: what a model then learns is the rows."""
+    if np.array_equal(found.tokens, other.tokens) and np.array_equal(found.targets, other.targets):
+        raise _broken(task, f"the rows do not depend on {of}", "fresh rows for every (seed, step, row)")
+
+
+def _check_arrays(task: Task, found: Rows, shape: tuple[int, int]) -> None:
+    for name in (field.name for field in fields(Rows)):
+        array = getattr(found, name)
+        if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != _DTYPES[name]:
+            what = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise _broken(
+                task, f"`{name}` has the wrong shape or type", f"{np.dtype(_DTYPES[name])} {shape}", received=what
+            )
+
+
+def _check_ranges(task: Task, found: Rows, row_length: int) -> None:
+    asked, vocabulary = found.asked, task.vocabulary_size
+    if not asked.any():
+        raise _broken(task, f"nothing is asked in rows of {row_length} tokens", "at least one target")
+    for name in ("tokens", "targets"):
+        array = getattr(found, name)
+        if array.min() < 0 or array.max() >= vocabulary:
+            raise _broken(
+                task,
+                f"`{name}` lie outside the vocabulary",
+                f"0 to {vocabulary - 1}",
+                received=f"{array.min()} to {array.max()}",
+            )
+    levels = task.levels(row_length)
+    if [name for name in task.slices if name in levels] != list(levels) or not levels:
+        expected = f"some of {', '.join(task.slices)}, in this order"
+        raise _broken(task, "`levels` names other slices", expected, received=", ".join(levels) or "none")
+    for name, level in levels.items():
+        losses = {"chance": level.chance, "floor": level.floor, **level.shortcuts}
+        if not all(math.isfinite(loss) and loss >= 0 for loss in losses.values()):
+            raise _broken(task, f"a level of '{name}' is not a loss", "finite, 0 or more", received=str(losses))
+    for label in np.unique(found.slice[asked]).tolist():
+        if not 0 <= label < len(task.slices) or task.slices[label] not in levels:
+            name = f" ('{task.slices[label]}')" if 0 <= label < len(task.slices) else ""
+            raise _broken(
+                task,
+                "a target lies in a slice that `levels` does not name",
+                ", ".join(f"{task.slices.index(each)} ('{each}')" for each in levels),
+                received=f"{label}{name}",
+            )
+    if not np.isfinite(found.floor_nats).all() or found.floor_nats.min() < 0:
+        raise _broken(task, "`floor_nats` is not a loss", "finite, 0 or more", received=str(found.floor_nats.min()))
+    place = np.arange(row_length)
+    if ((found.answer < -1) | (found.answer > place)).any():
+        raise _broken(task, "`answer` points behind the place that asks", "-1, or a place up to the target's own")
+    if (np.diff(found.document, axis=1) < 0).any() or found.document.min() < 0:
+        raise _broken(task, "`document` falls along a row", "0, then the same or more")
+
+
+def check_readers(task: Task, row_length: int) -> None:
+    """Raise CorpusError where one token of the row says more of a target than the task declares."""
+    leak = one_token_leak(task, row_length)
+    if leak is not None:
+        raise _broken(
+            task,
+            f"the target of slice '{leak.slice}' can be read off {leak.clue}: {leak.nats:.2f} nats",
+            f"at least the lowest loss that `levels` declares for it, {leak.declared_nats:.2f} nats",
+            remedy="hide it, or declare the shortcut in `levels`",
+        )
+
+
+def check_causality(task: Task, row_length: int) -> None:
+    """Raise CorpusError where rows that agree up to a target's place disagree in what is asked, in a target without
+    uncertainty, or in the oracle's answer; and where the oracle does not give the target exp(-floor_nats)."""
+    seed = stream_key("task checks", "causality")
+    rows = sample(task, seed, 0, _ONE_SEED_ROWS, row_length)
+    try:
+        oracle = task.oracle(rows.tokens[:_ORACLE_ROWS], seed)
+    except NotImplementedError:
+        oracle = None
+    for t in range(row_length):
+        _, first, group = np.unique(rows.tokens[:, : t + 1], axis=0, return_index=True, return_inverse=True)
+        twin = first[group.reshape(-1)]  # of each row the first row with the same prefix
+        if (rows.asked[:, t] != rows.asked[twin, t]).any():
+            raise _broken(task, f"whether place {t} is asked depends on later tokens", "on the tokens up to it alone")
+        settled = rows.asked[:, t] & (rows.floor_nats[:, t] == 0) & (rows.floor_nats[twin, t] == 0)
+        if (rows.targets[:, t] != rows.targets[twin, t])[settled].any():
+            raise _broken(
+                task,
+                f"the target at place {t} is not settled by the tokens up to it, yet `floor_nats` is 0",
+                "one target for equal tokens, or the loss of the best predictor",
+            )
+        if oracle is not None:
+            few = rows.asked[:_ORACLE_ROWS, t]
+            if np.abs(oracle[:, t] - oracle[twin[:_ORACLE_ROWS], t])[few].max(initial=0.0) > _ORACLE_TOLERANCE:
+                raise _broken(task, f"the oracle's answer at place {t} depends on later tokens", "a causal reader")
+    if oracle is not None:
+        _check_oracle(task, oracle, rows, row_length)
+
+
+def _check_oracle(task: Task, oracle: NDArray[np.float64], rows: Rows, row_length: int) -> None:
+    shape = (_ORACLE_ROWS, row_length, task.vocabulary_size)
+    if oracle.shape != shape:
+        raise _broken(task, "the oracle has the wrong shape", str(shape), received=str(oracle.shape))
+    r, t = np.nonzero(rows.asked[:_ORACLE_ROWS])
+    off = np.abs(oracle[r, t, rows.targets[r, t]] - np.exp(-rows.floor_nats[r, t]))
+    worst = int(off.argmax())
+    if off[worst] > _ORACLE_TOLERANCE:
+        raise _broken(
+            task,
+            f"oracle and `floor_nats` disagree on the target at place {t[worst]}",
+            f"probability {np.exp(-rows.floor_nats[r[worst], t[worst]]):.6g}",
+            received=f"{oracle[r[worst], t[worst], rows.targets[r[worst], t[worst]]]:.6g}",
+        )
+
+
+def _broken(task: Task, what: str, expected: str, *, received: str = "", remedy: str = "") -> CorpusError:
+    name = getattr(task, "name", type(task).__name__)
+    return CorpusError(f"the task '{name}': {what}", expected=expected, received=received, remedy=remedy)

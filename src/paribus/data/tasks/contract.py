@@ -1,0 +1,148 @@
+"""What a task is: rows of tokens with targets whose difficulty, shortcuts and best possible answer are known.
+
+A task is a pure function of (seed, step, row). Its rows are never stored and never repeat, so the training loss of a
+step is a test loss. A task file holds, top to bottom: docstring (source, definition, chance, floor, shortcuts, slices)
+· frozen knobs with a sentence each · `rows` · the known losses · `oracle`. Nothing here knows mechanisms: which sign a
+contrast is expected to have on a slice is declared by the experiment.
+
+Losses are nats per target.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from paribus.data.tasks.hashing import Draws
+
+ALL = "all"
+"""every target, whatever its slice; no slice may be called so"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a task. Every array is `[row time]`."""
+
+    tokens: NDArray[np.int64]
+    """what the model reads"""
+    targets: NDArray[np.int64]
+    """what it must predict after the token at the same place; 0 where it need not"""
+    asked: NDArray[np.bool_]
+    """whether the target counts"""
+    slice: NDArray[np.int16]
+    """index in the task's `slices` of each target that counts; 0 elsewhere"""
+    floor_nats: NDArray[np.float64]
+    """-ln p of the target under the best predictor of this task; 0 where the row determines the answer"""
+    answer: NDArray[np.int64]
+    """place of the token from which the target can be read, -1 where there is no single one"""
+    document: NDArray[np.int32]
+    """which example of the row a place belongs to, from 0; padding at the end counts as one more"""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The losses on one slice that need no training to know."""
+
+    chance: float
+    """of predicting nothing but how often each answer is asked for"""
+    floor: float
+    """of the best predictor, in expectation"""
+    shortcuts: Mapping[str, float]
+    """of predictors that solve a part, by what they do, in words such as "any content of the row" """
+
+    @property
+    def threshold(self) -> float:
+        """Half-way from the floor to chance: below it a slice counts as acquired."""
+        return self.floor + (self.chance - self.floor) / 2
+
+
+class Task(BaseModel):
+    """Knobs of a task, and what follows from them. Subclasses are found by their `name`."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """a few words, such as "fetch the twin's content" """
+    sentence: ClassVar[str]
+    """what a row is and what is asked, in one sentence"""
+    slices: ClassVar[tuple[str, ...]]
+    """names of the parts that the targets fall into, each target into one; letters, digits and "_" only"""
+    primary: ClassVar[str]
+    """the slice that a claim is about, or "acted-control": the difference of two"""
+    tiny: ClassVar[Mapping[str, Any]]
+    """knobs of an instance so small that all of its rows can be enumerated"""
+    tiny_row_length: ClassVar[int]
+    """its row length, in tokens"""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids are 0..vocabulary_size-1; targets are tokens too."""
+        raise NotImplementedError
+
+    @property
+    def least_row_length(self) -> int:
+        """The shortest row that holds one example, in tokens."""
+        raise NotImplementedError
+
+    def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+        """The rows numbered `row` of the steps numbered `step` (both `[row]`), each a function of its own numbers."""
+        raise NotImplementedError
+
+    def levels(self, row_length: int) -> Mapping[str, Levels]:
+        """Of each slice that has targets in rows of this length, in the order of `slices`."""
+        raise NotImplementedError
+
+    def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+        """Probability of every token after every place, `[row time vocab]`, by the best predictor, from the tokens up
+        to that place alone. Written from the definition, one row at a time; only tests run it.
+
+        Places where nothing is asked may hold anything.
+        """
+        raise NotImplementedError
+
+    def draws(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64]) -> Draws:
+        """The random numbers of some rows."""
+        return Draws.of(seed, step, row)
+
+    def describe(self, row_length: int) -> dict[str, Any]:
+        """What a report needs without the task's code, as JSON types."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "sentence": self.sentence,
+            "primary": self.primary,
+            "knobs": self.model_dump(mode="json"),
+            "order": list(self.levels(row_length)),
+            "slices": {
+                name: {
+                    "chance": found.chance,
+                    "floor": found.floor,
+                    "threshold": found.threshold,
+                    "shortcuts": dict(found.shortcuts),
+                }
+                for name, found in self.levels(row_length).items()
+            },
+        }
+
+
+def sample(task: Task, seed: int, step: int, rows: int, row_length: int) -> Rows:
+    """The first `rows` rows of a step. Row i depends on (seed, step, i) alone."""
+    number = np.arange(rows, dtype=np.int64)
+    return task.rows(seed, np.full(rows, step, dtype=np.int64), number, row_length)
+
+
+def one_document(shape: tuple[int, int]) -> NDArray[np.int32]:
+    """`document` of rows that are one example each, without padding."""
+    return np.zeros(shape, dtype=np.int32)
+
+
+def uniform_nats(choices: int) -> float:
+    """ln of the number of equally likely answers."""
+    return math.log(choices)

@@ -1,0 +1,141 @@
+"""What a study of a synthetic task shows, from its plan and learning curves: the records of the report's section."""
+
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from paribus.data.tasks.contract import ALL
+from paribus.experiment import spec
+from paribus.experiment.calibration import State, calibration_of
+from paribus.experiment.metrics import parse
+from paribus.reading.cell import ReadCell
+from paribus.reading.learning import slice_curve
+from paribus.reading.study import ReadStudy
+from paribus.reading.task_arms import END, TaskArm, budget_updates
+from paribus.report.of_tasks import (
+    AcquisitionRow,
+    CalibrationText,
+    LearningCurve,
+    SliceDifference,
+    SliceLevels,
+    TaskContent,
+    TaskDefinition,
+    TaskText,
+)
+from paribus.reporting.due import due
+from paribus.reporting.task_differences import describe_contrast
+from paribus.stats.learning import area, windows
+from paribus.stats.rule import Verdict
+
+
+def task_content(study: ReadStudy, verdicts: tuple[Verdict, ...], seeds: set[int]) -> TaskContent | None:
+    """The section's records, of cells at `seeds`; None where the study reads text, or its plan is not there."""
+    found = definition(study)
+    if found is None:
+        return None
+    slices = tuple(levels.slice for levels in found.levels)
+    complete = [cell for cell in _cells(study) if cell.key[2] in seeds]
+    return TaskContent(
+        found,
+        tuple(curve for cell in complete for name in slices if (curve := _curve(cell, name)) is not None),
+        tuple(_acquisitions(study, complete, slices)),
+        tuple(_differences(study, verdicts, found)),
+    )
+
+
+def definition(study: ReadStudy) -> TaskDefinition | None:
+    """The task as the plan describes it; None for text."""
+    planned: Mapping[str, Any] | None = study.plan["corpus"].get("task")
+    if not planned:
+        return None
+    experiment = study.experiment
+    text = TaskText(
+        name=planned["name"],
+        title=planned["title"],
+        sentence=planned["sentence"],
+        knobs=planned["knobs"],
+        primary=planned["primary"],
+        budget_updates=budget_updates(experiment, next(iter(experiment.scales))),
+        targets_per_update=_targets(study),
+        row_length=planned["row_length"],
+    )
+    levels = tuple(
+        SliceLevels(name, of["chance"], of["floor"], of["threshold"], of["shortcuts"])
+        for name in planned["order"]
+        for of in (planned["slices"][name],)
+    )
+    return TaskDefinition(text, levels, _calibration(experiment))
+
+
+def _calibration(experiment: spec.Experiment) -> CalibrationText | None:
+    found = calibration_of(experiment)
+    if found.state is State.MISSING:
+        return None
+    shares = tuple(share for name in found.shares for share in found.crossed(name))
+    on_baseline = found.state not in (State.STALE, State.NOT_APPLICABLE)
+    return CalibrationText(on_baseline, found.seeds, shares, found.sentence)
+
+
+def _cells(study: ReadStudy) -> list[ReadCell]:
+    return [cell for cell in study.cells.values() if cell.state == "complete" and cell.key[3] == spec.STUDY]
+
+
+def _targets(study: ReadStudy) -> float:
+    """Mean over the updates of one cell; 0 before any has ended."""
+    lines = next((cell.metrics for cell in _cells(study)), [])
+    return fmean(sum(part["targets"] for part in line.get("slices", {}).values()) for line in lines) if lines else 0.0
+
+
+def _curve(cell: ReadCell, name: str) -> LearningCurve | None:
+    curve = slice_curve(cell.metrics, name)
+    if curve is None:
+        return None
+    excess, floor = windows(curve.excess, curve.targets), windows(curve.floor, curve.targets)
+    scale, arm, seed, _ = cell.key
+    loss = excess.excess + floor.excess
+    ends = tuple(int(end) for end in excess.ends)
+    return LearningCurve(scale, arm, seed, name, ends, tuple(loss.tolist()), tuple(floor.excess.tolist()))
+
+
+def _acquisitions(study: ReadStudy, cells: list[ReadCell], slices: tuple[str, ...]) -> Iterator[AcquisitionRow]:
+    places = dict.fromkeys((cell.key[0], cell.key[1]) for cell in cells)
+    for scale, arm in places:
+        seeds = tuple(cell.key[2] for cell in cells if cell.key[:2] == (scale, arm))
+        of = TaskArm(study, scale, arm, seeds)
+        for name in slices:
+            curves = [curve for seed in seeds if (curve := of.curve(seed, name)) is not None]
+            final = [loss for seed in seeds if (loss := of.excess_at(seed, (name,))[END]) is not None]
+            level = of.plateau(name, END)
+            whole = len(curves) == len(seeds) == len(final)
+            floors = [float(np.nanmean(curve.floor)) for curve in curves]
+            yield AcquisitionRow(
+                scale=scale,
+                arm=arm,
+                slice=name,
+                seeds=seeds,
+                area_nats_per_target=fmean(area(c.excess, c.targets) for c in curves) if whole else None,
+                final_nats_per_target=fmean(final) + fmean(floors) if whole else None,
+                acquired_at_updates=of.acquired(name),
+                plateau="" if level is None else level.sentence,
+            )
+
+
+def _differences(study: ReadStudy, verdicts: tuple[Verdict, ...], found: TaskDefinition) -> Iterator[SliceDifference]:
+    """Each pair of arms once: on what its contrast is about, on the task's primary, and on every slice."""
+    seen = set()
+    slices = [levels.slice for levels in found.levels]
+    for contrast, verdict in due(study, verdicts):
+        if contrast.minus_treatment is not None:
+            continue
+        own = "-".join(parse(contrast.metric).slices) or ALL
+        primary = [found.text.primary] if set(found.text.primary.split("-")) <= {*slices, ALL} else []
+        every: dict[str, None] = dict.fromkeys([own, *primary, *(slices if len(slices) > 1 else [])])
+        for name in every:
+            key = (verdict.scale, contrast.arms, name)
+            if key in seen:
+                continue
+            seen.add(key)
+            # A sign was declared for what the contrast is about, and for nothing else.
+            yield describe_contrast(study, verdict.name, slices=name, expected=name == own).difference

@@ -1,0 +1,78 @@
+"""`paribus tunnel` from end to end: which set, whose mechanism, the runs, the page."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from paribus.errors import DivergenceError
+from paribus.experiment.spec import Experiment
+from paribus.publishing import Asked, publish
+from paribus.reading.study import read_study
+from paribus.report.of_tasks import FULL
+from paribus.report.page import PAGE as REPORT
+from paribus.report.tunnel_page import render_tunnel
+from paribus.tunnel.rows import record_looks, tunnel_content
+from paribus.tunnel.running import run_suite
+from paribus.tunnel.session import seconds
+from paribus.tunnel.showing import require_results, show
+from paribus.tunnel.suites import Suite
+
+
+def run_tunnel(suite: Suite, runs: Path, console: Console, repeat_command: str) -> bool:
+    """Run the suite below `runs`, write its page and print its rows; False where Ctrl-C came first.
+
+    Raises, after the page is written, what kept a task from a result, and DivergenceError where a cell diverged.
+    """
+    folder = runs / suite.folder_name
+    outcome = run_suite(suite, folder, console)
+    if not outcome.finished:
+        return False
+    page = ""
+    if outcome.experiments:
+        reports = _reports(suite, outcome.experiments, folder) if suite.name == FULL else {}
+        content = tunnel_content(
+            suite.name,
+            outcome.experiments,
+            folder,
+            failures=outcome.failures,
+            seconds=seconds(folder),
+            repeat_command=repeat_command,
+            reports=reports,
+        )
+        record_looks(outcome.experiments, folder)
+        page = str(render_tunnel(content, folder))
+        show(content, console)
+        console.print(f"page: {page}", highlight=False, markup=False, soft_wrap=True)
+    require_results(outcome, page)
+    _require_no_divergence(outcome.experiments, folder)
+    return True
+
+
+def _reports(suite: Suite, experiments: Mapping[str, Experiment], folder: Path) -> dict[str, str]:
+    """Write the own report of every task of the shipped arms; where each is, relative to the page.
+
+    A mechanism of one's own has no experiment file that a report could ask its reader to run.
+    """
+    if suite.own:
+        return {}
+    quiet = Console(file=io.StringIO())
+    found = {}
+    for study in suite.studies:
+        if study.task in experiments:
+            arguments = f"{study.file} --runs {folder}"
+            publish(Asked(study.file, study.experiment, folder, arguments), "tunnel", quiet)
+            found[study.task] = f"{study.experiment.study}/{REPORT}"
+    return found
+
+
+def _require_no_divergence(experiments: Mapping[str, Experiment], folder: Path) -> None:
+    studies = {task: read_study(experiment, folder) for task, experiment in experiments.items()}
+    diverged = {task: count for task, study in studies.items() if (count := study.count("diverged"))}
+    if diverged:
+        raise DivergenceError(
+            f"{sum(diverged.values())} cells diverged",
+            received=", ".join(f"{task}: {count}" for task, count in diverged.items()),
+            remedy="no mean is shown for their contrasts; the other cells are complete",
+        )

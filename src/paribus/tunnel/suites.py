@@ -1,0 +1,180 @@
+"""Which studies a set of tasks consists of: the shipped files, or the same tasks for a mechanism of one's own.
+
+A suite is a folder of ordinary experiment files, one a task, frozen before their first run: `suites/smoke` (a direction
+check within minutes) and `suites/full` (verdicts). Each of them can be planned, run and reported by itself like any
+other file. With a mechanism of one's own the tasks, sizes and budgets stay; the arms become the base and the base with
+that mechanism, and every study has another name, so that its cells and random streams are its own.
+"""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paribus import mechanisms
+from paribus.errors import ExperimentFileError, nearest
+from paribus.experiment import loading
+from paribus.experiment.spec import SEAM_FIELDS, Base, Experiment
+from paribus.experiment.trial import BASELINE, INLINE, by_name, inline
+from paribus.mechanisms.contract import Seam
+from paribus.refusal import refusal
+
+SUITES = Path(__file__).parent / "suites"
+"""a folder a suite, a file a task"""
+OPTION = "--mechanism"
+
+
+@dataclass(frozen=True)
+class TaskStudy:
+    """One task of a suite."""
+
+    file: Path
+    """the experiment file, shipped with the package"""
+    experiment: Experiment
+    """as the file declares it, or with the arms of a mechanism of one's own"""
+
+    @property
+    def task(self) -> str:
+        """The file's name: that of the task, or of a variant of it."""
+        return self.file.stem
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A set of tasks."""
+
+    name: str
+    """of its folder: "smoke" or "full" """
+    studies: tuple[TaskStudy, ...]
+    own: str = ""
+    """what the names of studies and folder end in for a mechanism of one's own; empty for the shipped arms"""
+
+    @property
+    def folder_name(self) -> str:
+        """Of the page and of the studies' run folders."""
+        return f"tunnel-{self.name}" + (f"-{self.own}" if self.own else "")
+
+
+def load_suite(name: str) -> Suite:
+    """The suite of this name. ExperimentFileError where there is none, or where one of its files reads text."""
+    known = sorted(path.name for path in SUITES.iterdir() if path.is_dir())
+    if name not in known:
+        raise ExperimentFileError(
+            "there is no such set of tasks",
+            expected=", ".join(known),
+            received=f"'{name}'",
+            remedy=nearest(name, known),
+        )
+    studies = tuple(TaskStudy(file, loading.load(file)) for file in sorted((SUITES / name).glob("*.toml")))
+    for study in studies:
+        if study.experiment.base.task is None:
+            raise ExperimentFileError(
+                f"{study.file}: base.corpus: a set of tasks holds synthetic tasks only",
+                expected='a task, such as corpus = { task = "cross" }',
+                received="text",
+                remedy="run this file by itself with `paribus run`",
+            )
+    if not studies:
+        raise ExperimentFileError(f"{SUITES / name} holds no experiment file", expected="a TOML file for each task")
+    return Suite(name, studies)
+
+
+def with_mechanism(suite: Suite, text: str) -> Suite:
+    """The suite with the arms "the base" and "the base with this mechanism" in place of its own.
+
+    `text` is a registered mechanism's name, a table by seam such as 'mask = { name = "document" }', a module that
+    declares one mechanism ("mypackage.idea"), or one of several in a module ("mypackage.idea:mine").
+    """
+    arm, table = _arm(text)
+    digest = hashlib.blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=3).hexdigest()
+    own = f"{arm}-{digest}"
+    return Suite(suite.name, tuple(_with_arm(study, arm, table, own) for study in suite.studies), own)
+
+
+def _with_arm(study: TaskStudy, arm: str, table: dict[str, Any], own: str) -> TaskStudy:
+    declared = study.experiment
+    assert declared.base.task is not None
+    primary = declared.contrasts[declared.primary]
+    about = {
+        "treatment": arm,
+        "baseline": BASELINE,
+        "minus_treatment": None,
+        "minus_baseline": None,
+        "expected": None,
+        "assumed_sd": None,
+        "published": None,
+        "also_differs": (),
+    }
+    experiment = declared.model_copy(
+        update={
+            "study": f"{declared.study}-{own}",
+            "question": f"What does {arm} change where the task is to {declared.base.task.title}?",
+            "arms": {BASELINE: {}, arm: table},
+            "contrasts": {arm: primary.model_copy(update=about)},
+            # The shipped search names the shipped arms.
+            "tuning": None,
+        }
+    )
+    try:
+        experiment.arm(arm)
+    except ValidationError as error:
+        raise refusal(error, OPTION, Base) from None
+    return TaskStudy(study.file, experiment)
+
+
+def _arm(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and table of the arm, whose mechanisms are known to exist."""
+    try:
+        table = inline(text) if "=" in text else _of_module(text) if _is_module(text) else by_name(text)
+        for seam, mechanism in table.items():
+            mechanisms.resolve(Seam(seam), mechanism, seam)
+    except ExperimentFileError as error:
+        raise ExperimentFileError(
+            f"{OPTION}: {error.what.removeprefix('ARM: ')}",
+            expected=error.expected,
+            received=error.received,
+            remedy=error.remedy,
+        ) from None
+    names = [_plain(table[seam]["name"]) for seam in SEAM_FIELDS if seam in table]
+    name = "-".join(names)
+    return (INLINE if name in ("", BASELINE) else name), table
+
+
+def _plain(name: str) -> str:
+    return name.rpartition(mechanisms.OF_MODULE)[2]
+
+
+def _is_module(text: str) -> bool:
+    """Whether a module is meant: "a.b", "a:b", or a name that no mechanism has and that can be imported."""
+    if "." in text or mechanisms.OF_MODULE in text:
+        return True
+    known = {name for seam in Seam for name in mechanisms.mechanisms(seam)}
+    return text not in known and text.isidentifier() and importlib.util.find_spec(text) is not None
+
+
+def _of_module(text: str) -> dict[str, Any]:
+    module, _, name = text.partition(mechanisms.OF_MODULE)
+    found = mechanisms.declared_in(module)
+    if not name and len(found) > 1:
+        raise ExperimentFileError(
+            f"'{module}' declares {len(found)} mechanisms",
+            expected="one of them: " + ", ".join(found),
+            received=f"'{text}'",
+            remedy=f"name one, such as {next(iter(found))}",
+        )
+    full = text if name else next(iter(found))
+    if full not in found:
+        raise ExperimentFileError(
+            f"'{module}' declares no mechanism '{name}'",
+            expected=", ".join(found),
+            received=f"'{text}'",
+            remedy=nearest(full, found),
+        )
+    config = found[full]
+    example: Mapping[str, Any] = config.example
+    return {str(config.seam): {"name": full, **example}}

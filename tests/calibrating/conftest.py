@@ -1,0 +1,88 @@
+"""A task so small that its baseline learns it within a second: two symbols are counted up to three."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paribus.experiment.spec import Experiment
+from paribus.study import open_study
+from paribus.training import train_missing
+
+FILE = """
+question = "Does it hold?"
+[base]
+context_length = 16
+batch_tokens = 512
+corpus = { task = "tally", symbols = 2, classes = 3 }
+model = { head_width = 16 }
+optimiser = { matrix_learning_rate = 0.02 }
+[scales.tiny]
+layers = 1
+width = 32
+mlp_width = 48
+budget_tokens = 40_000
+[arms.standard]
+[arms.xsa]
+output_map = { name = "xsa" }
+[contrasts.xsa]
+primary = true
+treatment = "xsa"
+baseline = "standard"
+metric = "train.area"
+smallest_effect = 0.01
+design_effect = 0.03
+[seeds]
+count = 3
+[execution]
+device = "cpu"
+workers = 1
+checkpoint_steps = 10
+"""
+
+
+@pytest.fixture(autouse=True)
+def _this_process_as_it_was() -> Iterator[None]:
+    """Training inside the tests' own process leaves nothing behind."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+@pytest.fixture(scope="session")
+def text() -> str:
+    return FILE
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """small.toml in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(FILE, encoding="utf-8")
+    return Path("small.toml")
+
+
+@pytest.fixture(scope="session")
+def workers() -> Callable[..., Callable[..., bool]]:
+    """`run_workers` without processes, to which the experiment travels as to them; after `updates` Ctrl-C stops it."""
+
+    def stopping_after(updates: int | None = None) -> Callable[..., bool]:
+        def run(count: int, experiment: Experiment, folder: Path, runs: Path, on_event: Callable[..., None]) -> bool:
+            assert count > 0
+            arrived = Experiment.model_validate_json(experiment.model_dump_json(exclude_unset=True))
+            done = 0
+
+            def listen(event: dict[str, Any]) -> None:
+                nonlocal done
+                done += event["kind"] == "step"
+                on_event(event)
+
+            train_missing(open_study(arrived, folder, runs), listen, lambda: updates is not None and done >= updates)
+            return updates is None
+
+        return run
+
+    return stopping_after

@@ -1,0 +1,325 @@
+"""The checks pass every task of the tree, and find what was planted."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from paribus.data.tasks import tasks
+from paribus.data.tasks.carry import Carry
+from paribus.data.tasks.checks import check_causality, check_readers, check_rows, check_task
+from paribus.data.tasks.contract import Levels, Rows, Task, uniform_nats
+from paribus.data.tasks.cross import Cross
+from paribus.data.tasks.hop import Hop
+from paribus.data.tasks.mano import Mano
+from paribus.data.tasks.readers import one_token_leak
+from paribus.errors import CorpusError
+
+CLOSED = "at least the lowest loss that `levels` declares"
+
+
+class Recall(Task):
+    """A key and a value, twice; then one of the two keys: its value. Correct, and small enough to plant leaks in."""
+
+    name = "recall"
+    title = "one look-up"
+    sentence = "Two keys with values, then a key: name its value."
+    slices = ("zero", "one")
+    primary = "zero-one"
+    tiny: ClassVar[Mapping[str, Any]] = {}
+    tiny_row_length = 5
+
+    @property
+    def vocabulary_size(self) -> int:
+        return 2 + 4
+
+    @property
+    def least_row_length(self) -> int:
+        return 5
+
+    def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+        draws = self.draws(seed, step, row)
+        order, values = draws.permutations("order", 2), 2 + draws.integers("values", 4, 2)
+        asked_for = draws.integers("asked", 2)
+        at = np.arange(len(order))
+        shape = (len(order), row_length)
+        tokens, targets = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        labels = np.zeros(shape, dtype=np.int16)
+        asked, answer = np.zeros(shape, dtype=np.bool_), np.full(shape, -1, dtype=np.int64)
+        tokens[:, 0:4:2], tokens[:, 1:4:2], tokens[:, 4] = order, values, order[at, asked_for]
+        targets[:, 4], asked[:, 4] = values[at, asked_for], True
+        labels[:, 4], answer[:, 4] = tokens[:, 4], 1 + 2 * asked_for
+        return Rows(tokens, targets, asked, labels, np.zeros(shape), answer, np.zeros(shape, np.int32))
+
+    def levels(self, row_length: int) -> Mapping[str, Levels]:  # noqa: ARG002 (the same at every length)
+        entropy = 0.75 * math.log(2)  # of two values out of four: different in three rows of four
+        return dict.fromkeys(self.slices, Levels(uniform_nats(4), 0.0, {"any value of the row": entropy}))
+
+    def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:  # noqa: ARG002 (nothing is stored)
+        found = np.zeros((*tokens.shape, 6))
+        for r, row in enumerate(tokens.tolist()):
+            found[r, 4, row[1] if row[0] == row[4] else row[3]] = 1.0
+        return found
+
+
+Change = Callable[[Rows], Rows]
+
+
+class Planted(Recall):
+    """`Recall` with something done to its rows."""
+
+    name = "planted"
+    change: ClassVar[Change] = staticmethod(lambda rows: rows)
+
+    def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+        return type(self).change(super().rows(seed, step, row, row_length))
+
+
+def planted(change: Change) -> Task:
+    return type("Changed", (Planted,), {"change": staticmethod(change), "__module__": __name__})()
+
+
+def put(rows: Rows, name: str, place: int, values: Any) -> Rows:
+    array = getattr(rows, name).copy()
+    array[:, place] = values
+    return replace(rows, **{name: array})
+
+
+@pytest.mark.parametrize("name", sorted(tasks()))
+def test_every_task_of_the_tree_passes(name: str) -> None:
+    task = tasks()[name]()
+    check_task(task, task.least_row_length + 24)
+
+
+def test_the_task_that_the_leaks_are_planted_in_passes() -> None:
+    check_task(Recall(), 5)
+    check_task(planted(lambda rows: rows), 5)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Cross(m=0, digits=4, records=2, contents=8),
+        Cross(m=2, digits=3, records=2, contents=3),
+        Cross(m=1, digits=3, records=3, contents=3, kind="deep-content"),
+        Hop(nodes=4, names=5, hops=3, queries=1),
+        Carry(nodes=3, names=3, values=2, hops=2, queries=2, by="hops"),
+        Mano(modulus=5, max_operators=2),
+    ],
+    ids=lambda task: f"{task.name} {task.model_dump()}",
+)
+def test_other_small_instances_show_nothing_either(task: Task) -> None:
+    check_readers(task, task.least_row_length)
+    check_causality(task, task.least_row_length)
+
+
+def test_a_target_that_stands_at_its_own_place_is_found() -> None:
+    task = planted(lambda rows: put(rows, "tokens", 4, rows.targets[:, 4]))
+    with pytest.raises(
+        CorpusError, match=rf"slice '\w+' can be read off the token 0 places back: 0\.0\d nats[\s\S]*{CLOSED}"
+    ):
+        check_readers(task, 5)
+
+
+def test_an_answer_that_stands_before_the_query_is_found() -> None:
+    with pytest.raises(CorpusError, match=r"can be read off the token at place 3|the token 1 places back"):
+        check_task(planted(lambda rows: put(rows, "tokens", 3, rows.targets[:, 4])), 5)
+
+
+def test_an_answer_at_a_fixed_place_of_one_slice_alone_is_found() -> None:
+    def answers_in_front(rows: Rows) -> Rows:
+        return put(rows, "tokens", 0, np.where(rows.slice[:, 4] == 1, rows.targets[:, 4], rows.tokens[:, 0]))
+
+    with pytest.raises(CorpusError, match=r"slice 'one' can be read off the token (4 places back|at place 0)"):
+        check_readers(planted(answers_in_front), 5)
+
+
+def test_an_answer_at_one_place_for_questions_at_many_is_found() -> None:
+    """No fixed distance leads to it: each sees it from one of the four places only."""
+
+    def one_answer(rows: Rows) -> Rows:
+        asked, targets = np.ones_like(rows.asked), np.repeat(rows.targets[:, 4:], 5, axis=1)
+        asked[:, 0] = False
+        return put(replace(rows, asked=asked, targets=targets), "tokens", 0, targets[:, 0])
+
+    with pytest.raises(CorpusError, match=r"can be read off the token at place 0: 0\.0\d nats"):
+        check_readers(planted(one_answer), 5)
+
+
+def test_an_answer_that_only_a_reader_of_the_slice_understands_is_found() -> None:
+    """Place 0 shows the answer in one slice and the next value in the other: a coin toss for who knows no slice."""
+
+    def coded(rows: Rows) -> Rows:
+        answer = rows.targets[:, 4]
+        return put(rows, "tokens", 0, np.where(rows.slice[:, 4] == 1, answer, 2 + (answer - 1) % 4))
+
+    with pytest.raises(CorpusError, match=r"can be read off the token (4 places back|at place 0): 0\.0\d nats"):
+        check_readers(planted(coded), 5)
+
+
+def test_rows_shifted_by_one_place_are_found() -> None:
+    """Targets taken one place late: each is the token that is read."""
+
+    def late(rows: Rows) -> Rows:
+        every = replace(rows, asked=np.ones_like(rows.asked))
+        return replace(every, targets=rows.tokens.copy(), floor_nats=np.zeros(rows.tokens.shape))
+
+    with pytest.raises(CorpusError, match="can be read off the token 0 places back"):
+        check_task(planted(late), 5)
+
+
+def test_an_undeclared_shortcut_is_found() -> None:
+    class Unaware(Mano):
+        name = "unaware"
+
+        def levels(self, row_length: int) -> Mapping[str, Levels]:
+            return {name: replace(level, shortcuts={}) for name, level in super().levels(row_length).items()}
+
+    with pytest.raises(CorpusError, match="slice 'l0' can be read off the token 1 places back"):
+        check_task(Unaware(), 64)
+
+    class UnawareOfTheLastNumber(Mano):
+        name = "unaware_of_the_last_number"
+
+        def levels(self, row_length: int) -> Mapping[str, Levels]:
+            found = super().levels(row_length)
+            return {k: replace(v, shortcuts={"all": 0.0} if k == "l0" else {}) for k, v in found.items()}
+
+    leak = one_token_leak(UnawareOfTheLastNumber(modulus=3, max_operators=1), 8)
+    assert leak is not None
+    assert leak.slice == "l1"
+    assert leak.nats < leak.declared_nats
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: put(rows, "slice", 4, 2), r"slice that `levels` does not name[\s\S]*received: 2"),
+        (lambda rows: put(rows, "slice", 4, -1), r"slice that `levels` does not name[\s\S]*received: -1"),
+        (lambda rows: put(rows, "targets", 4, 6), r"`targets` lie outside the vocabulary[\s\S]*0 to 5"),
+        (lambda rows: put(rows, "tokens", 0, -1), r"`tokens` lie outside the vocabulary"),
+        (lambda rows: put(rows, "floor_nats", 4, -0.1), "`floor_nats` is not a loss"),
+        (lambda rows: put(rows, "floor_nats", 4, np.nan), "`floor_nats` is not a loss"),
+        (lambda rows: put(rows, "answer", 1, 3), "`answer` points behind the place that asks"),
+        (lambda rows: put(rows, "document", 0, 1), "`document` falls along a row"),
+        (lambda rows: put(rows, "asked", 4, False), "nothing is asked in rows of 5 tokens"),
+        (lambda rows: replace(rows, slice=rows.targets), r"`slice` has the wrong shape or type[\s\S]*int16"),
+        (lambda rows: replace(rows, tokens=rows.tokens[:, :4]), r"`tokens` has the wrong shape or type"),
+        (lambda rows: put(rows, "tokens", 1, 2 + np.arange(len(rows.tokens)) % 4), "on the rows it is drawn with"),
+        (lambda rows: put(replace(rows, tokens=0 * rows.tokens), "targets", 4, 0), "do not depend on the step"),
+    ],
+)  # fmt: skip
+def test_rows_that_break_the_contract_are_refused_with_the_reason(change: Change, words: str) -> None:
+    with pytest.raises(CorpusError, match=words):
+        check_task(planted(change), 5)
+
+
+def test_rows_that_differ_from_call_to_call_are_refused() -> None:
+    calls = iter(range(10**6))
+    task = planted(lambda rows: put(rows, "tokens", 1, 2 + next(calls) % 4))
+    with pytest.raises(CorpusError, match=r"`tokens` of the same rows differs from call to call"):
+        check_rows(task, 5)
+
+
+def test_a_task_that_takes_one_step_for_all_its_rows_is_refused() -> None:
+    """As it would do when batches are drawn one by one, and never when many are drawn together."""
+
+    class OneStep(Recall):
+        name = "one_step"
+
+        def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+            return super().rows(seed, np.broadcast_to(step[:1], step.shape), row, row_length)
+
+    with pytest.raises(CorpusError, match="on the rows it is drawn with"):
+        check_task(OneStep(), 5)
+
+
+def test_a_task_that_forgets_the_seed_is_refused() -> None:
+    class Seedless(Recall):
+        name = "seedless"
+
+        def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+            return super().rows(seed * 0, step, row, row_length)
+
+    with pytest.raises(CorpusError, match="the rows do not depend on the seed"):
+        check_task(Seedless(), 5)
+
+
+def test_a_target_that_only_later_tokens_settle_is_refused() -> None:
+    task = planted(lambda rows: put(put(rows, "asked", 0, True), "targets", 0, rows.tokens[:, 1]))
+    with pytest.raises(CorpusError, match="target at place 0 is not settled by the tokens up to it"):
+        check_causality(task, 5)
+
+
+def test_asking_that_depends_on_later_tokens_is_refused() -> None:
+    with pytest.raises(CorpusError, match="whether place 0 is asked depends on later tokens"):
+        check_causality(planted(lambda rows: put(rows, "asked", 0, rows.tokens[:, 1] == 2)), 5)
+
+
+def test_an_oracle_that_reads_ahead_is_refused() -> None:
+    class Ahead(Recall):
+        name = "ahead"
+
+        def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+            found = super().rows(seed, step, row, row_length)
+            found = put(put(found, "asked", 0, True), "targets", 0, found.tokens[:, 1])
+            return put(found, "floor_nats", 0, 1e-12)
+
+        def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+            found = super().oracle(tokens, seed)
+            found[np.arange(len(tokens)), 0, tokens[:, 1]] = 1.0
+            return found
+
+    with pytest.raises(CorpusError, match="oracle's answer at place 0 depends on later tokens"):
+        check_causality(Ahead(), 5)
+
+
+def test_an_oracle_that_disagrees_with_the_floor_is_refused() -> None:
+    with pytest.raises(CorpusError, match=r"disagree on the target at place 4[\s\S]*0\.606531[\s\S]*received: 1"):
+        check_causality(planted(lambda rows: put(rows, "floor_nats", 4, 0.5)), 5)
+
+
+def test_a_task_without_an_oracle_is_checked_all_the_same() -> None:
+    class Blind(Recall):
+        name = "blind"
+
+        def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+            raise NotImplementedError
+
+    check_task(Blind(), 5)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"slices": ("zero", "zero")}, "bad names of slices"),
+        ({"slices": ("all", "zero")}, "bad names of slices"),
+        ({"slices": ("zero", "a-b")}, "bad names of slices"),
+        ({"primary": "two"}, r"no such primary[\s\S]*'two'"),
+        ({"primary": "zero-two"}, "no such primary"),
+        ({"slices": ("one", "zero"), "primary": "one"}, "`levels` names other slices"),
+        ({"tiny": {"size": 3}}, "unknown key"),
+    ],
+)
+def test_a_bad_declaration_is_refused_with_the_reason(names: dict[str, Any], words: str) -> None:
+    class Declared(Recall):
+        name = "declared"
+
+        def levels(self, row_length: int) -> Mapping[str, Levels]:
+            return Recall().levels(row_length)
+
+    task = type("Changed", (Declared,), {**names, "__module__": __name__})()
+    with pytest.raises(CorpusError, match=words):
+        check_task(task, 5)
+
+
+def test_a_missing_declaration_is_named() -> None:
+    class Unnamed(Task):
+        pass
+
+    with pytest.raises(CorpusError, match="no name, title, sentence, slices, primary, tiny, tiny_row_length"):
+        check_task(Unnamed(), 5)

@@ -1,0 +1,244 @@
+"""The section of a task: in its order, marks and all, and nothing before it is due."""
+
+import json
+import re
+from dataclasses import asdict, replace
+
+import pytest
+
+from paribus.errors import ParibusError
+from paribus.report import page
+from paribus.report.blocks import Absent, Section
+from paribus.report.content import ReportContent
+from paribus.report.evidence import shown_rows
+from paribus.report.of_tasks import (
+    CAUTION,
+    MARKS,
+    AcquisitionRow,
+    CalibrationText,
+    LearningCurve,
+    MilestoneDifference,
+    SliceDifference,
+    SliceLevels,
+    TaskContent,
+    TaskDefinition,
+    TaskText,
+    asked,
+)
+from paribus.report.task_section import calibration_sentence, due_task, task_section
+from paribus.report.task_tables import acquired, acquisition_table, difference_cell, differences_table
+from paribus.stats.verdict import Word
+
+MINUS = "\N{MINUS SIGN}"
+SEEDS = (0, 1, 2, 3, 4)
+MEANS = ((100, 0.25), (200, -0.02), (300, 0.5))
+TOLD = 1.23456
+"""the area difference of every row: a number that may not leave early"""
+
+
+def difference(contrast: str, treatment: str, name: str = "same-different") -> SliceDifference:
+    return SliceDifference(
+        contrast=contrast,
+        compared=f"{treatment} {MINUS} parent",
+        scale="S",
+        slice=name,
+        area_difference=TOLD,
+        interval=(1.1, 1.4),
+        interval_confidence=0.95,
+        seeds=SEEDS,
+        differences=(1.2, 1.3, 1.2, 1.3, TOLD),
+        milestones=tuple(MilestoneDifference(u, m, (m - 0.1, m + 0.1)) for u, m in MEANS),
+        log2_updates_difference=-0.86,
+        log2_updates_interval=(-1.2, -0.4),
+        censored=(0, 2),
+        ratio_sentence="0.55 of the updates, [0.44, 0.76].",
+        informative=True,
+        informative_sentence="One arm leaves the plateau.",
+        expected="+",
+        agreement="agrees",
+        rate_sentence="",
+    )
+
+
+def a_task() -> TaskContent:
+    levels = tuple(SliceLevels(name, 2.079, 0.0, 1.04, {"own colour": 2.2}) for name in ("same", "different"))
+    text = TaskText("pairs", "fetch the colour", "asked is a colour", {"ids": 16}, "same-different", 300, 1536.0, 64)
+    arms = ("parent", "rd", "rd-tied", "exclusive")
+    return TaskContent(
+        TaskDefinition(text, levels, CalibrationText(True, 3, (0.5, 0.62, None), "Frozen.")),
+        tuple(
+            LearningCurve("S", arm, seed, name, (100, 200, 300), (2.0, 1.0, 0.1 * place), (0.0, 0.0, 0.0))
+            for place, arm in enumerate(arms)
+            for seed in SEEDS
+            for name in ("same", "different")
+        ),
+        tuple(
+            AcquisitionRow("S", arm, name, SEEDS, 0.8, 0.1, (90, 150, None, 110, 130), "sits on the floor (0.00 nats)")
+            for name in ("different", "same")
+            for arm in arms
+        ),
+        (difference("separate value route", "rd"), replace(difference("tied control", "rd-tied"), slice="same")),
+    )
+
+
+def section_of(task: TaskContent, content: ReportContent) -> Section:
+    rows = shown_rows(content)
+    found = task_section(due_task(task, rows), rows)
+    assert isinstance(found, Section)
+    return found
+
+
+def test_first_the_figure_then_what_was_acquired_then_differences_then_the_caution(study: ReportContent) -> None:
+    found = section_of(a_task(), study)
+    assert found.title == "What the task shows"
+    assert [figure.file for figure in found.figures] == ["task"]
+    captions = [item.table.caption for item in found.tables]
+    assert captions == [
+        "What each arm acquired",
+        "Treatment minus baseline: descriptive, no verdict",
+        "What each difference can say",
+    ]
+    assert [CAUTION in item.table.note for item in found.tables] == [False, False, True]
+    assert not any(CAUTION in sentence for sentence in found.sentences), "once is enough"
+
+
+def test_the_caution_denies_a_prediction_of_bits_per_byte() -> None:
+    assert "does not predict bits per byte" in CAUTION
+
+
+def test_slices_stand_in_the_tasks_order_with_the_median_and_the_seeds_that_solved() -> None:
+    table = acquisition_table(a_task())
+    assert [row[0] for row in table.rows] == ["same"] * 4 + ["different"] * 4
+    assert table.rows[0][3] == "130\n4 of 5 seeds"
+
+
+@pytest.mark.parametrize(
+    ("updates", "told"),
+    [
+        ((100,), "100\n1 of 1 seed"),
+        ((100, 200), "150\n2 of 2 seeds"),
+        ((100, None), "> 300\n1 of 2 seeds"),
+        ((None, None, 120), "> 300\n1 of 3 seeds"),
+        ((250, None, 120), "250\n2 of 3 seeds"),
+        ((), "\N{EN DASH}"),
+    ],
+)
+def test_a_seed_that_never_acquires_counts_as_later_than_the_budget(updates: tuple[int | None, ...], told: str) -> None:
+    assert acquired(updates, 300) == told
+
+
+def test_three_milestones_are_always_told_with_their_updates() -> None:
+    row = differences_table(a_task()).rows[0]
+    assert row[4:7] == (
+        "+0.25\n[+0.15, +0.35]\nat 100",
+        f"{MINUS}0.02\n[{MINUS}0.12, +0.08]\nat 200",
+        "+0.50\n[+0.40, +0.60]\nat 300",
+    )
+    bare = replace(a_task().differences[0], milestones=())
+    assert differences_table(replace(a_task(), differences=(bare,))).rows[0][4:7] == ("\N{EN DASH}",) * 3
+
+
+@pytest.mark.parametrize("agreement", [key for key in MARKS if key])
+def test_every_mark_appears(agreement: str) -> None:
+    task = replace(a_task(), differences=(replace(difference("c", "rd"), agreement=agreement),))
+    assert differences_table(task).rows[0][-1] == MARKS[agreement]
+    assert MARKS[agreement] in differences_table(task).note
+
+
+@pytest.mark.parametrize(("field", "value"), [("agreement", "better"), ("expected", "-1")])
+def test_a_mark_or_sign_that_does_not_exist_is_refused(field: str, value: str) -> None:
+    task = replace(a_task(), differences=(replace(difference("c", "rd"), **{field: value}),))
+    with pytest.raises(ParibusError, match="there is no such"):
+        differences_table(task)
+
+
+def test_no_verdict_word_is_part_of_the_section(study: ReportContent) -> None:
+    found = section_of(a_task(), study)
+    told = " ".join(cell for item in found.tables for row in item.table.rows for cell in (*row, item.table.note))
+    told += " ".join((*found.sentences, *(figure.caption for figure in found.figures)))
+    words = {word.value for word in Word if word.settled}
+    assert not [word for word in words if re.search(rf"\b{word}\b", told)]
+
+
+def test_before_it_is_due_only_the_baseline_is_told(waiting_study: ReportContent) -> None:
+    rows = shown_rows(waiting_study)
+    early = replace(a_task(), curves=tuple(c for c in a_task().curves if c.seed < 3))
+    early = replace(early, acquisitions=tuple(replace(row, seeds=(0, 1, 2)) for row in early.acquisitions))
+    found = due_task(early, rows)
+    assert {c.arm for c in found.curves} == {row.arm for row in found.acquisitions} == {"parent"}
+    assert found.differences == ()
+    assert str(TOLD) not in json.dumps(asdict(found))
+    section = section_of(early, waiting_study)
+    assert [CAUTION in item.table.note for item in section.tables] == [True]
+    assert "new ends" not in "".join(figure.svg for figure in section.figures)
+
+
+def test_once_it_is_due_everything_is_told(study: ReportContent) -> None:
+    assert due_task(a_task(), shown_rows(study)) == a_task()
+
+
+def test_beside_a_stop_for_futility_no_interval_stands(study: ReportContent) -> None:
+    stopped = replace(study, verdicts=tuple(replace(v, word=Word.FUTILE) for v in study.verdicts))
+    found = due_task(a_task(), shown_rows(stopped)).differences
+    assert len(found) == 2
+    for row in found:
+        assert row.interval is row.log2_updates_interval is None
+        assert [one.interval for one in row.milestones] == [None] * 3
+        assert row.ratio_sentence == row.agreement == ""
+
+
+def test_a_study_on_text_and_one_without_a_run_are_lines_of_the_list_at_the_end(study: ReportContent) -> None:
+    rows = shown_rows(study)
+    text = task_section(None, rows)
+    bare = task_section(TaskContent(a_task().definition), rows)
+    assert isinstance(text, Absent)
+    assert "is text" in text.sentence
+    assert isinstance(bare, Absent)
+    assert "No cell has trained" in bare.sentence
+
+
+def test_calibration_is_told_and_so_is_its_absence() -> None:
+    told = calibration_sentence(a_task().definition)
+    assert "on the baseline alone, on 3 calibration seeds" in told
+    assert "50 %, 62 %, never" in told
+    assert calibration_sentence(replace(a_task().definition, calibration=None)).endswith("was not calibrated.")
+
+
+def test_scales_are_told_apart_where_there_are_several() -> None:
+    task = a_task()
+    both = replace(task, acquisitions=(*task.acquisitions, *(replace(r, scale="M") for r in task.acquisitions)))
+    assert "scale" not in [column.heading for column in acquisition_table(task).columns]
+    assert [column.heading for column in acquisition_table(both).columns][2] == "scale"
+    assert {row[2] for row in acquisition_table(both).rows} == {"S", "M"}
+
+
+def test_cells_show_two_digits_of_the_error_and_a_missing_one_is_a_dash() -> None:
+    assert difference_cell(-1.38, (-1.61, -1.15)) == f"{MINUS}1.38\n[{MINUS}1.61, {MINUS}1.15]"
+    assert difference_cell(0.0461, (0.0401, 0.0521)) == "+0.0461\n[+0.0401, +0.0521]"
+    assert difference_cell(0.0461, (0.0401, 0.0521), coarser=1) == "+0.046\n[+0.040, +0.052]"
+    assert difference_cell(None, None) == "\N{EN DASH}"
+    assert asked("same-different") == f"same {MINUS} different"
+
+
+def test_the_section_stands_in_the_page_with_its_definition_folded(
+    bare_study: ReportContent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = shown_rows(bare_study)
+    task = a_task()
+    own = due_task(replace(task, differences=task.differences[:1]), rows)
+    assemble = page.assemble
+
+    def with_task(content: ReportContent, shown: list) -> object:
+        made = assemble(content, shown)
+        section = task_section(own, shown)
+        assert isinstance(section, Section)
+        return replace(made, sections=(made.sections[0], section, *made.sections[1:]))
+
+    monkeypatch.setattr(page, "assemble", with_task)
+    html = page.render(bare_study)
+    assert html.count(CAUTION) == 1
+    assert "<summary><h3>pairs: fetch the colour</h3></summary>" in html
+    order = [html.index(part) for part in ('id="figure-task-0"', "What each arm acquired", "descriptive, no verdict")]
+    assert order == sorted(order)
+    assert html.index("descriptive, no verdict") < html.index(CAUTION)
+    assert "own colour: 2.200" in html

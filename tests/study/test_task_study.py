@@ -1,0 +1,192 @@
+"""A study of a synthetic task: the corpus line is all that changes, and the learning curve is evidence."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paribus.experiment import loading
+from paribus.experiment.spec import STUDY, rate_variant
+from paribus.reading.evidence import verdicts_of
+from paribus.reading.study import ReadStudy, read_study
+from paribus.report import page
+from paribus.report.of_tasks import CAUTION
+from paribus.reporting.assemble import report_content
+from paribus.stats.rule import Word
+from paribus.study import open_study, write_plan
+from paribus.training import train_missing
+
+TASK = 'corpus = { task = "twin", ids = 4, colours = 4 }'
+
+
+def task_text(text: Callable[..., str], **changes: str) -> str:
+    """The tiny study with the corpus line replaced, about a slice of the learning curve."""
+    whole = text(arms=("standard", "xsa"), seeds=3)
+    corpus = next(line for line in whole.splitlines() if line.startswith("corpus"))
+    metric = changes.get("metric", "train.area.same-different")
+    return whole.replace(corpus, TASK).replace("smallest_effect", f'metric = "{metric}"\nsmallest_effect', 1)
+
+
+@pytest.fixture
+def write(tmp_path: Path, text: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    monkeypatch.chdir(tmp_path)
+
+    def of(*behind: str, **changes: str) -> Path:
+        path = tmp_path / "study.toml"
+        path.write_text(task_text(text, **changes) + "\n".join(behind), encoding="utf-8")
+        return path
+
+    return of
+
+
+def trained_study(file: Path, runs: Path = Path("runs"), stop: Callable[[], bool] = lambda: False) -> ReadStudy:
+    experiment = loading.load(file)
+    study = open_study(experiment, file.parent, runs)
+    write_plan(study, [])
+    train_missing(study, lambda _: None, stop)
+    return read_study(experiment, runs)
+
+
+@pytest.fixture(scope="module")
+def finished_task(tmp_path_factory: pytest.TempPathFactory, text: Callable[..., str]) -> ReadStudy:
+    """The study, trained once for the tests that only read it."""
+    folder = tmp_path_factory.mktemp("task")
+    (folder / "study.toml").write_text(task_text(text), encoding="utf-8")
+    return trained_study(folder / "study.toml", folder / "runs")
+
+
+def test_the_learning_curve_of_every_cell_is_kept_by_slice_and_adds_up_to_its_loss(finished_task: ReadStudy) -> None:
+    for cell in finished_task.cells.values():
+        assert cell.state == "complete"
+        for line in cell.metrics:
+            found = line["slices"].values()
+            targets = sum(part["targets"] for part in found)
+            mean = sum(part["targets"] * part["loss_nats"] for part in found) / targets
+            # The loss is a float32 mean of some hundred float32 numbers below 10, the slices are summed in float64.
+            assert line["loss_nats_per_token"] == pytest.approx(mean, rel=1e-5)
+            assert all(part["floor_nats"] == 0 for part in found)
+
+
+def test_arms_of_a_seed_share_their_batches_and_their_held_out_rows_and_seeds_do_not(finished_task: ReadStudy) -> None:
+    digests = {key: cell.summary["batch_digest"] for key, cell in finished_task.cells.items()}
+    rows = {key: cell.documents_digest("test") for key, cell in finished_task.cells.items()}
+    for found in (digests, rows):
+        by_seed = {seed: {value for key, value in found.items() if key[2] == seed} for seed in range(3)}
+        assert [len(values) for values in by_seed.values()] == [1, 1, 1]
+        assert len(set.union(*by_seed.values())) == 3
+
+
+def test_the_area_is_the_mean_of_every_updates_excess_loss(finished_task: ReadStudy) -> None:
+    for cell in finished_task.cells.values():
+        assert cell.folder is not None
+        lines = [json.loads(line) for line in (cell.folder.path / "metrics.jsonl").read_text().splitlines()]
+        areas = {
+            name: np.mean([line["slices"][name]["loss_nats"] for line in lines if name in line["slices"]])
+            for name in ("same", "different")
+        }
+        assert cell.final("train.area.same") == pytest.approx(areas["same"], rel=1e-12)
+        assert cell.final("train.area.same-different") == pytest.approx(areas["same"] - areas["different"], rel=1e-9)
+        assert cell.final("train.log2_updates.same") == pytest.approx(math.log2(len(lines)))  # too short to learn it
+        assert cell.final("train.area.nothing") is None
+
+
+def test_the_loss_on_a_slice_of_the_held_out_rows_is_that_of_its_units(finished_task: ReadStudy) -> None:
+    for cell in finished_task.cells.values():
+        rows = cell.document_rows("test", ("document", "source", "tokens", "nats", "floor_nats"))
+        assert rows is not None
+        found = rows.to_pylist()
+        for name in ("same", "different"):
+            own = [row for row in found if row["source"] == name]
+            expected = sum(row["nats"] for row in own) / sum(row["tokens"] for row in own)
+            assert cell.final(f"test.nll.{name}") == pytest.approx(expected, rel=1e-12)
+        assert cell.final("test.bits_per_byte") is None
+        assert {m.bits_per_byte for m in cell.measurements} == {None}
+
+
+def test_a_cell_interrupted_again_and_again_ends_with_the_bits_of_one_that_was_not(
+    write: Callable[..., Path], trained: Callable[[Path], dict[str, object]], tmp_path: Path
+) -> None:
+    file = write()
+    file.write_text(file.read_text().replace("count = 3", "count = 1"), encoding="utf-8")
+    whole = trained_study(file)
+    paths = {key: cell.folder.path for key, cell in whole.cells.items() if cell.folder is not None}
+    expected = {key: trained(path) for key, path in paths.items()}
+    (tmp_path / "runs").rename(tmp_path / "before")
+    polled = [0]
+
+    def stop_now_and_then() -> bool:
+        polled[0] += 1
+        return polled[0] % 9 == 0
+
+    while any(cell.state != "complete" for cell in trained_study(file, stop=stop_now_and_then).cells.values()):
+        pass
+    assert {key: trained(path) for key, path in paths.items()} == expected
+
+
+def test_other_learning_rates_are_cells_of_their_own_and_change_no_other(write: Callable[..., Path]) -> None:
+    before = {key: cell.digest for key, cell in trained_study(write()).cells.items()}
+    study = trained_study(write("[robustness]", "rate_factors = [0.5, 2]"))
+    half, double = rate_variant(0.5), rate_variant(2.0)
+    assert {key[3] for key in study.cells} == {STUDY, half, double}
+    assert {key: cell.digest for key, cell in study.cells.items() if key[3] == STUDY} == before
+    assert {cell.state for cell in study.cells.values()} == {"complete"}
+    resolved = {
+        key[3]: cell.record["resolved"]["optimiser"] for key, cell in study.cells.items() if key[1:3] == ("xsa", 0)
+    }
+    rates = [name for name in resolved[STUDY] if name.endswith("_learning_rate")]
+    assert rates
+    for name, value in resolved[STUDY].items():
+        factor = 1 if name not in rates else 0.5
+        assert resolved[half][name] == value * factor
+        assert resolved[double][name] == value * (1 if name not in rates else 2)
+    losses = {key[3]: cell.final("train.area") for key, cell in study.cells.items() if key[1:3] == ("xsa", 0)}
+    assert len(set(losses.values())) == 3
+
+
+def test_an_edited_learning_curve_is_no_evidence(write: Callable[..., Path]) -> None:
+    file = write()
+    study = trained_study(file)
+    cell = study.cells["tiny", "xsa", 1, STUDY]
+    assert cell.folder is not None
+    path = cell.folder.path / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"loss_nats": ', '"loss_nats": 0'), encoding="utf-8")
+    again = read_study(loading.load(file), Path("runs"))
+    assert again.cells["tiny", "xsa", 1, STUDY].state == "altered"
+
+
+def test_a_changed_knob_is_another_corpus_and_makes_the_cells_stale(write: Callable[..., Path]) -> None:
+    file = write()
+    trained_study(file)
+    file.write_text(file.read_text().replace("colours = 4", "colours = 2"), encoding="utf-8")
+    assert {cell.state for cell in read_study(loading.load(file), Path("runs")).cells.values()} == {"stale"}
+
+
+def test_arms_that_never_leave_chance_are_not_informative_and_no_tie(finished_task: ReadStudy) -> None:
+    for verdict in verdicts_of(finished_task):
+        assert verdict.word is Word.NOT_INFORMATIVE
+        assert verdict.p_sign_flip is None
+        assert "chance" in " ".join(verdict.notes)
+    corpus = finished_task.plan["corpus"]
+    slices = {name: {**of, "chance": 9.0, "shortcuts": {}} for name, of in corpus["task"]["slices"].items()}
+    elsewhere = {**finished_task.plan, "corpus": {**corpus, "task": {**corpus["task"], "slices": slices}}}
+    for verdict in verdicts_of(replace(finished_task, plan=elsewhere)):
+        assert verdict.word is not Word.NOT_INFORMATIVE
+
+
+def test_the_report_of_a_task_shows_curves_differences_and_the_caution(finished_task: ReadStudy) -> None:
+    content = report_content(finished_task, verdicts_of(finished_task), "paribus run study.toml")
+    assert content.task is not None
+    assert {curve.slice for curve in content.task.curves} == {"same", "different"}
+    assert content.task.differences[0].slice == "same-different"
+    assert all(len(row.milestones) == 3 for row in content.task.differences)
+    assert CAUTION in content.caveats
+    assert any("not calibrated" in caveat for caveat in content.caveats)
+    assert not any("documents" in caveat for caveat in content.caveats)
+    assert {row.layer for row in content.retrieval} <= {0, 1}
+    text = page.render(content)
+    assert "What the task shows" in text
+    assert "not informative" in text
