@@ -12,24 +12,39 @@ from rich.table import Table
 
 from paribus import mechanisms
 from paribus.errors import ExperimentFileError, GateError, nearest
-from paribus.experiment.gate import Gate
+from paribus.experiment.gate import Gate, Job
 from paribus.experiment.gates import planned_gates
 from paribus.experiment.plan import ArmAtScale
 from paribus.experiment.spec import Execution, Experiment
+from paribus.experiment.trial import declared_in, means_module, plain_name, table_of
 from paribus.mechanisms.contract import Seam
 from paribus.mechanisms.laws import ROW, UniversalLaw, all_laws
 from paribus.model.build import BACKBONES
 from paribus.model.lawbench import TIME, LawBench, Shown, show
-from paribus.study import prepare_process
+from paribus.study import prepare_process, task_corpus
 from paribus.terminal import table
 
+TASK_GATE = "the task is what it says"
 LAW_COLUMNS = ("mechanism", "law", "found", "bound", "perturbation that broke it", "found then")
 
 
 def run_gates(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], console: Console) -> list[Gate]:
-    """Every gate of the study, in a process set up like the one that trains."""
+    """Every gate of the study, in a process set up like the one that trains. A task's own comes first."""
     prepare_process(experiment.execution)
-    return run_jobs(planned_gates(experiment, arms), console)
+    return run_jobs([*_task_gates(experiment), *planned_gates(experiment, arms)], console)
+
+
+def _task_gates(experiment: Experiment) -> list[Job]:
+    """That the task is what it says, of a study that reads one."""
+    task = experiment.base.task
+    if task is None:
+        return []
+
+    def run() -> Gate:
+        task_corpus(experiment.base)
+        return Gate(TASK_GATE, task.name, True, "no target can be read off one token; rows are a pure function")
+
+    return [Job(TASK_GATE, task.name, run)]
 
 
 def run_jobs(jobs: Sequence[Callable[[], Gate]], console: Console) -> list[Gate]:
@@ -147,6 +162,8 @@ def _subjects(name: str | None) -> set[str] | None:
     """The subjects of laws that a mechanism's or a module's name stands for; None for all."""
     if name is None:
         return None
+    if means_module(name):
+        return _of_module(name)
     by_name = {subject: {subject} for subject, _ in all_laws()}
     for seam in Seam:
         for mechanism, config in mechanisms.mechanisms(seam).items():
@@ -155,10 +172,19 @@ def _subjects(name: str | None) -> set[str] | None:
     if name not in by_name:
         raise ExperimentFileError(
             f"'{name}': no mechanism and no module of this name has laws",
-            expected=", ".join(sorted(by_name)),
+            expected=", ".join(sorted(by_name)) + ", or a module such as mypackage.idea",
             remedy=nearest(name, by_name),
         )
     return by_name[name]
+
+
+def _of_module(name: str) -> set[str]:
+    """The subjects of "mypackage.idea", or of one mechanism of it; the module joins the registry of this process."""
+    found, mechanism = declared_in(name)
+    if mechanism:
+        table_of(name)  # one error for a mechanism that the module does not declare
+    module = name.partition(mechanisms.OF_MODULE)[0]
+    return {module.rpartition(".")[2], *([mechanism] if mechanism else map(plain_name, found))}
 
 
 def _law_row(subject: str, shown: Shown) -> tuple[str, ...]:

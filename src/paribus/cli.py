@@ -54,15 +54,17 @@ def _options(
 @app.command()
 def plan(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
     """Print what a study would train and what it could conclude; train and write nothing."""
+    from paribus.calibrating.saying import before_training
     from paribus.experiment import loading
     from paribus.planning import describe, describe_json
 
     experiment = loading.load(file, scale)
     with loading.naming(file):
+        doubts = before_training(experiment, runs)
         if as_json:
-            _print_json(describe_json(experiment, file.parent, runs))
+            _print_json(describe_json(experiment, file.parent, runs) | {"calibration": list(doubts)})
         else:
-            describe(experiment, file.parent, runs, _console())
+            describe(experiment, file.parent, runs, _console(), doubts)
 
 
 @app.command()
@@ -133,7 +135,8 @@ def check(file: File, scale: ScaleName = None, as_json: AsJson = False) -> None:
 @app.command()
 def laws(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="a mechanism or its module", show_default=False)
+        str | None,
+        typer.Argument(metavar="[NAME]", help="a mechanism, or a module such as mypackage.idea", show_default=False),
     ] = None,
     as_json: AsJson = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown page and nothing else")] = False,
@@ -141,6 +144,7 @@ def laws(
     """Measure every law of every mechanism, and the perturbation that must break it."""
     from paribus import checking
 
+    _import_from_here()
     console = _console(as_json or as_markdown)
     shown = checking.shown_laws(name, console)
     if as_json:
@@ -162,6 +166,7 @@ def fields(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown page and nothing else")] = False,
 ) -> None:
     """Every key that an experiment file may hold, with its kind, its default and what it is."""
+    from paribus.data.tasks import in_tree
     from paribus.errors import ParibusError, nearest
     from paribus.experiment import reference
     from paribus.terminal import table
@@ -170,14 +175,39 @@ def fields(
         sys.stdout.write(reference.as_markdown())
         return
     if name is not None and name not in reference.TABLES:
+        tables = [table for table in reference.TABLES if table]
         raise ParibusError(
             f"an experiment file has no table '{name}'",
-            expected=", ".join(filter(None, reference.TABLES)),
-            remedy=nearest(name, reference.TABLES),
+            expected=", ".join(tables),
+            remedy=f"it is a task: `paribus tasks {name}` shows its knobs"
+            if name in in_tree()
+            else nearest(name, tables),
         )
     for at in [name] if name is not None else reference.TABLES:
         rows = [(f.key, f.kind, f.default or "needed", f.sentence) for f in reference.fields(at)]
         _console().print(table(f"\\[{at}]" if at else "Top level", ("key", "kind", "default", "what it is"), rows))
+
+
+@app.command()
+def tasks(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="a task", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The synthetic tasks that a study can read; of one, its knobs, its slices and the losses known beforehand."""
+    from paribus import listing
+
+    if name is None:
+        every = listing.described()
+        if as_json:
+            _print_json(every)
+        else:
+            listing.show(every, _console())
+        return
+    one = listing.described_one(name)
+    if as_json:
+        _print_json(one)
+    else:
+        listing.show_one(one, _console())
 
 
 @app.command("try")
@@ -186,7 +216,8 @@ def try_(
         str,
         typer.Argument(
             metavar="ARM",
-            help="an arm of --file; without it, a mechanism's name or a table such as 'mask = { name = \"document\" }'",
+            help="an arm of --file; without it, a mechanism's name, a module such as mypackage.idea, or a table such "
+            "as 'mask = { name = \"document\" }'",
             show_default=False,
         ),
     ],
@@ -206,6 +237,7 @@ def try_(
     from paribus import trying
     from paribus.experiment.trial import trial
 
+    _import_from_here()
     console = _console(as_json)
     chosen = trial(arm, file, against=against, scale=scale, seed=seed, steps=steps)
     found, outcome = trying.try_arm(chosen, runs, console)
@@ -223,12 +255,16 @@ def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
 
     Ctrl-C leaves a study that can be resumed.
     """
+    from paribus.calibrating.saying import before_training
     from paribus.experiment import loading
     from paribus.publishing import Asked, publish
     from paribus.running import finish
 
     declared = loading.load(file, scale)
     console = _console()
+    with loading.naming(file):
+        for doubt in before_training(declared, runs):
+            console.print(f"note: {doubt}", highlight=False, markup=False, soft_wrap=True)
     if not finish(declared, file, runs, console):
         console.print("stopped; the same command continues from the last checkpoints", highlight=False)
         raise typer.Exit(130)
@@ -432,6 +468,10 @@ def tunnel(
             show_default=False,
         ),
     ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", help="only this task of the set; may be repeated", show_default=False),
+    ] = None,
     runs: Runs = RUNS,
 ) -> None:
     """Train on synthetic tasks that show what a mechanism changes, and write one page. Minutes, or hours for --full.
@@ -439,17 +479,18 @@ def tunnel(
     Ctrl-C leaves a set that the same command continues.
     """
     from paribus.tunnel.command import run_tunnel
-    from paribus.tunnel.suites import load_suite, with_mechanism
+    from paribus.tunnel.suites import load_suite, only, with_mechanism
 
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # where a module of one's own usually lies; workers get the same path
-    suite = load_suite("full" if full else "smoke")
+    _import_from_here()
+    chosen = task or []
+    suite = only(load_suite("full" if full else "smoke"), chosen)
     if mechanism is not None:
         suite = with_mechanism(suite, mechanism)
     console = _console()
     own = [] if mechanism is None else ["--mechanism", mechanism]
     folder = [] if runs == RUNS else ["--runs", str(runs)]
-    command = shlex.join(["paribus", "tunnel", f"--{suite.name}", *own, *folder])
+    part = [word for name in chosen for word in ("--task", name)]
+    command = shlex.join(["paribus", "tunnel", f"--{suite.name}", *part, *own, *folder])
     if not run_tunnel(suite, runs, console, command):
         console.print("stopped; the same command continues from the last checkpoints", highlight=False)
         raise typer.Exit(130)
@@ -459,6 +500,12 @@ def _arguments(file: Path, experiment: Any, runs: Path) -> str:
     """What follows a command's name to mean this study here; options only where they are needed."""
     folder = [] if runs == RUNS else ["--runs", str(runs)]
     return shlex.join([str(file), *experiment.option.split(), *folder])
+
+
+def _import_from_here() -> None:
+    """Let a module of one's own be found in the working folder, where it usually lies; workers get the same path."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
 
 
 def _print_json(value: Any) -> None:

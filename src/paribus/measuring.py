@@ -31,7 +31,7 @@ HELD_OUT: tuple[Split, ...] = ("test", "validation")
 
 
 HeldOutOf = Callable[[Split, int | None], HeldOut]
-"""what of a split a cell is measured on, up to a number of targets"""
+"""what of a split a cell is measured on, up to a number of tokens"""
 
 
 def measure(

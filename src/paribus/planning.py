@@ -9,7 +9,7 @@ from rich.console import Console
 
 from paribus.data.parquet_folder import parquet_files
 from paribus.data.tasks.checks import check_task
-from paribus.data.tasks.contract import Task, sample
+from paribus.data.tasks.contract import Rows, Task, sample
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, device_of, resolve_arms
 from paribus.experiment.spec import REPEAT, TWIN, Experiment, Key
@@ -52,7 +52,7 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
             }
             for (scale, name), arm in arms.items()
         ],
-        "task": None if experiment.base.task is None else experiment.base.task.describe(experiment.base.context_length),
+        "task": _task_as_json(experiment),
         "seeds": seeds,
         "confidence": confidence,
         "minimum_detectable_effect_in_sd": minimum_detectable_effect_sd(seeds, confidence=confidence)
@@ -70,8 +70,18 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
     }
 
 
-def describe(experiment: Experiment, experiment_folder: Path, runs: Path, console: Console) -> None:
-    """The plan as tables."""
+def _task_as_json(experiment: Experiment) -> dict[str, Any] | None:
+    task, row_length = experiment.base.task, experiment.base.context_length
+    if task is None:
+        return None
+    padding = _padding_share(sample(task, 0, 0, ROWS_COUNTED, row_length))
+    return {**task.describe(row_length), "padding_share": padding, "not_used": list(_unused(experiment))}
+
+
+def describe(
+    experiment: Experiment, experiment_folder: Path, runs: Path, console: Console, doubts: Sequence[str] = ()
+) -> None:
+    """The plan as tables. `doubts` are sentences about the task's difficulty that stand below it."""
     arms = _checked_arms(experiment, experiment_folder)
     states = _cell_states(experiment, runs)
     console.print(experiment.question, style="bold", highlight=False)
@@ -119,6 +129,9 @@ def describe(experiment: Experiment, experiment_folder: Path, runs: Path, consol
         _describe_tensors(scale, {name: arm for (at, name), arm in arms.items() if at == scale}, console)
     if experiment.base.task is not None:
         _describe_task(experiment.base.task, experiment.base.context_length, console)
+        for sentence in (*_unused(experiment), *doubts):
+            console.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
+        console.print()
     console.print("What the design can conclude", style="bold")
     design = plan_of(experiment)
     if design.seeds >= 2:
@@ -174,7 +187,26 @@ def _describe_task(task: Task, row_length: int, console: Console) -> None:
     console.print(f"{task.name} ({knobs}): {task.sentence}", highlight=False, soft_wrap=True)
     columns = ("slice", "targets a row", "chance", "floor", "acquired below", "shortcuts")
     console.print(table("What is asked, in nats per target", columns, rows, right=range(1, 5)))
-    console.print()
+    if share := _padding_share(asked):
+        console.print(
+            f"{share:.0%} of a row of {row_length} tokens is padding that nobody scores: an example needs "
+            f"{task.least_row_length} tokens",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _padding_share(rows: Rows) -> float:
+    """Share of the places that belong to the end of a row behind its examples, where nothing is asked."""
+    last = rows.document == rows.document[:, -1:]
+    nothing_asked = ~(rows.asked & last).any(axis=1)
+    return float((last & nothing_asked[:, None] & (rows.document > 0)).mean())
+
+
+def _unused(experiment: Experiment) -> Iterator[str]:
+    """What the file declares and a study of a task does not read."""
+    if "tokenizer" in experiment.base.model_fields_set:
+        yield "[base.tokenizer] is not used: a task has tokens of its own"
 
 
 def _describe_tensors(scale: str, arms: Mapping[str, ArmAtScale], console: Console) -> None:

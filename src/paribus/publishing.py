@@ -16,6 +16,7 @@ from paribus.report import page
 from paribus.report.content import ReportContent
 from paribus.report.evidence import shown_rows
 from paribus.report.tables import to_text, verdict_table
+from paribus.report.task_section import expectation_lines
 from paribus.reporting.assemble import report_content
 from paribus.stats.rule import Word
 from paribus.tuning.reading import ReadTuning, read_tuning
@@ -73,6 +74,8 @@ def publish(asked: Asked, command: str, console: Console, *, as_json: bool = Fal
     )
     for row in rows:
         console.print(f"{row.name}: {row.sentence}", highlight=False, markup=False)
+    for line in expectation_lines(content.task, rows):
+        _say(console, line)
     for of, note in page.noted(rows):
         console.print(f"note, {of}: {note}", highlight=False, markup=False)
     for what in stale_cells(study):

@@ -1,13 +1,36 @@
 """What a person wrote: a TOML file read, and pydantic's findings as one error (where, expected, came, what to do)."""
 
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from paribus.errors import ExperimentFileError, nearest
+
+MOST_NAMED = 6
+"""keys of further findings that an error names"""
+_PLAIN_WORDS: Mapping[str, str] = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_type": "a table",
+    "path_type": "a path",
+    "string_type": "a text in quotes",
+    "tuple_type": "a list",
+}
+"""by pydantic's type of a finding"""
+_PATTERNS: Mapping[str, str] = {
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "letters, digits, '_', '.' and '-', a letter or digit first",
+    r"^[0-9a-f]{16}$": "16 hexadecimal digits",
+}
 
 
 def read_toml(path: Path, expected: str, remedy: str) -> dict[str, Any]:
@@ -23,32 +46,59 @@ def read_toml(path: Path, expected: str, remedy: str) -> dict[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ExperimentFileError(
-            f"{path}: not a readable TOML file",
-            received=str(error),
-            remedy="an unclosed quote or bracket on or above that line is the usual cause",
+            f"{path}: not a readable TOML file", received=str(error), remedy=_toml_remedy(str(error))
         ) from None
 
 
+def _toml_remedy(said: str) -> str:
+    """What to do about a message of tomllib's."""
+    if re.search(r"Cannot overwrite|Cannot declare|Duplicate inline|Cannot mutate", said):
+        return "this key stands twice in the table: keep one of the two"
+    return "an unclosed quote or bracket on or above that line is the usual cause"
+
+
 def refusal(error: ValidationError, where: str, kind: type[BaseModel]) -> ExperimentFileError:
-    """The first of the findings in a table of `kind` at the key path `where` (it may end in a file name and ": ")."""
+    """The first of the findings in a table of `kind` at the key path `where` (it may end in a file name and ": "), with
+    the keys of the others."""
     found = error.errors(include_url=False)
     misspelt = [finding for finding in found if finding["type"] == "extra_forbidden"]
     # A misspelt key also leaves the right one missing; the misspelling is the one to name.
     first = misspelt[0] if misspelt else found[0]
-    more = sum(not (misspelt and finding["type"] == "missing") for finding in found) - 1
-    keys = [str(part) for part in first["loc"]]
+    others = [other for other in found if other is not first and not (misspelt and other["type"] == "missing")]
+    keys = _keys(first)
     fields = _fields(kind, keys[:-1])
     at = where + ".".join(keys) if where.endswith(": ") or not where else ".".join([where, *keys])
     what, expected, received, remedy = _explained(first, keys[-1] if keys else "", fields)
     return ExperimentFileError(
-        f"{at}: {what}" + (f" (and {more} more)" if more else ""), expected=expected, received=received, remedy=remedy
+        f"{at}: {what}" + _named(others, first), expected=expected, received=received, remedy=remedy
     )
+
+
+def _keys(finding: Any) -> list[str]:
+    """The key path of a finding. What pydantic adds for the key of a table of names is left out."""
+    return [str(part) for part in finding["loc"] if part != "[key]"]
+
+
+def _named(others: list[Any], first: Any) -> str:
+    """Behind the first finding, the keys of the others: those that are missing first."""
+    missing = [".".join(_keys(other)) for other in others if other["type"] == "missing"]
+    wrong = [".".join(_keys(other)) for other in others if other["type"] != "missing"]
+    said = []
+    if missing:
+        said.append(f"{'also ' if first['type'] == 'missing' else ''}missing: {_listed(missing)}")
+    if wrong:
+        said.append(f"{'' if first['type'] == 'missing' else 'also '}wrong: {_listed(wrong)}")
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(keys[:MOST_NAMED]) + (f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else "")
 
 
 def _explained(finding: Any, key: str, fields: dict[str, FieldInfo]) -> tuple[str, str, str, str]:
     """(what, expected, received, remedy) of one finding about `key` of a table with these fields."""
     about = (fields[key].description or "") if key in fields else ""
-    expected = finding["msg"].removeprefix("Input should be ")
+    expected = _in_words(finding)
     if finding["type"] == "extra_forbidden":
         return "unknown key", ", ".join(sorted(fields)), f"'{key}'", nearest(key, fields)
     if finding["type"] == "missing":
@@ -56,10 +106,35 @@ def _explained(finding: Any, key: str, fields: dict[str, FieldInfo]) -> tuple[st
     if finding["type"] == "value_error":
         return finding["msg"].removeprefix("Value error, "), "", "", ""
     if finding["type"] == "literal_error":
-        valid = [str(value) for value in get_args(fields[key].annotation)] if key in fields else []
+        valid = [str(value) for value in _literals(fields[key].annotation)] if key in fields else []
         return "not a valid value", expected, repr(finding["input"]), nearest(str(finding["input"]), valid)
     remedy = finding.get("ctx", {}).get("remedy") or (f"{key}: {about}" if about else "")
     return "not a valid value", expected, repr(finding["input"]), str(remedy)
+
+
+def _literals(annotation: Any) -> list[Any]:
+    """The values of every Literal inside an annotation such as Literal["+", "-"] | None."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [value for argument in get_args(annotation) for value in _literals(argument)]
+
+
+def _in_words(finding: Any) -> str:
+    """What a finding expected, without the words of Python and of pydantic."""
+    kind, limits = finding["type"], finding.get("ctx", {})
+    if kind in _PLAIN_WORDS:
+        return _PLAIN_WORDS[kind]
+    if kind == "string_pattern_mismatch":
+        return _PATTERNS.get(limits["pattern"], f"a text of the form {limits['pattern']}")
+    if kind in ("string_too_short", "string_too_long"):
+        at_least = kind == "string_too_short"
+        count = limits["min_length" if at_least else "max_length"]
+        return f"at {'least' if at_least else 'most'} {count} character{'s' if count != 1 else ''}"
+    if kind in ("too_short", "too_long"):
+        at_least = kind == "too_short"
+        count = limits["min_length" if at_least else "max_length"]
+        return f"at {'least' if at_least else 'most'} {count} entr{'ies' if count != 1 else 'y'}"
+    return finding["msg"].removeprefix("Input should be ")
 
 
 def _fields(kind: type[BaseModel], keys: list[str]) -> dict[str, FieldInfo]:

@@ -221,7 +221,7 @@ def order_of(study: Study, arm: ArmAtScale, scale: str, seed: int) -> Batches:
 def held_out_for(
     corpus: Material, arm: ArmAtScale, study: str, scale: str, seed: int
 ) -> Callable[[Split, int | None], HeldOut]:
-    """What a cell of the arm is measured on, by split and number of targets."""
+    """What a cell of the arm is measured on, by split and number of tokens."""
     length, rows = arm.base.context_length, arm.base.batch_tokens // arm.base.context_length
 
     def of(split: Split, tokens: int | None) -> HeldOut:

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 Listener = Callable[[dict[str, Any]], None]
+ESTIMATED_AFTER_SECONDS = 5.0
+"""of updates, from which the time of a study is estimated"""
 
 
 def cell_name(event: Mapping[str, Any]) -> str:
@@ -33,12 +35,33 @@ def steps_of_preparation(console: Console) -> Iterator[Callable[[str, int, int],
         yield show
 
 
+class _FirstUpdates:
+    """Says once how long all updates take, from those of the first seconds. What came before them (starting workers,
+    building models) is left out."""
+
+    def __init__(self, updates: int) -> None:
+        self._updates, self._done, self._said = updates, 0, False
+        self._first = 0.0
+
+    def seconds_left(self) -> float | None:
+        """To be called at every update: the estimate when it is due, and None before and after."""
+        now = time.monotonic()
+        self._done += 1
+        if self._done == 1:
+            self._first = now
+        taken = now - self._first
+        if self._said or taken < ESTIMATED_AFTER_SECONDS or self._done < 2:
+            return None
+        self._said = True
+        return taken / (self._done - 1) * (self._updates - self._done)
+
+
 @contextmanager
 def live_study(console: Console, cells: int, steps: int) -> Iterator[Listener]:
     """The whole study as one bar, each running cell as a line below it: loss, tokens per second, time left.
 
     `steps` are the updates still to be done in `cells` cells. Where nobody watches a terminal, one line a finished
-    cell is printed instead.
+    cell is printed instead, and one with the time left as soon as some updates say how long they take.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -52,6 +75,7 @@ def live_study(console: Console, cells: int, steps: int) -> Iterator[Listener]:
         total = progress.add_task("study", total=steps, shown=f"0 of {cells} cells")
         running: dict[str, TaskID] = {}
         finished = 0
+        timed = _FirstUpdates(steps)
 
         def on_event(event: dict[str, Any]) -> None:
             nonlocal finished
@@ -66,13 +90,21 @@ def live_study(console: Console, cells: int, steps: int) -> Iterator[Listener]:
                 shown = f"loss {event['loss_nats_per_token']:.3f}  {tokens:,.0f} tokens/s"
                 progress.update(running[name], completed=event["step"], shown=shown)
                 progress.update(total, advance=1)
+                left = timed.seconds_left()
+                if left is not None and not console.is_terminal:
+                    console.print(
+                        f"about {left / 60:.1f} min left if every update takes as long as the first ones",
+                        highlight=False,
+                    )
             else:
                 progress.remove_task(running.pop(name))
                 finished += event["kind"] in ("finished", "diverged")
                 progress.update(total, shown=f"{finished} of {cells} cells")
                 elapsed = time.monotonic() - started
                 left = elapsed / finished * (cells - finished) if finished else 0.0
-                times = f"{elapsed / 60:.1f} min so far, about {left / 60:.1f} min left"
+                times = f"{elapsed / 60:.1f} min so far"
+                if event["kind"] in ("finished", "diverged"):
+                    times += f", about {left / 60:.1f} min left"
                 console.print(f"{finished:>3} of {cells}  {outcome(event)}  ({times})", highlight=False)
 
         yield on_event

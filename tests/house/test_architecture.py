@@ -78,6 +78,7 @@ ALLOWED = {
         "terminal",
         "train",
     },
+    "listing": {*GROUND, "data", "terminal"},
     "planning": {*GROUND, "data", "experiment", "powering", "reading", "runs", "stats", "terminal", "tuning"},
     "terminal": GROUND,
 }
@@ -88,6 +89,7 @@ WITHOUT_TORCH = (
     "paribus.calibrating.showing",
     "paribus.comparing",
     "paribus.experiment.calibration",
+    "paribus.listing",
     "paribus.powering",
     "paribus.publishing",
     "paribus.stats",

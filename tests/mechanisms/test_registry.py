@@ -70,7 +70,10 @@ def test_one_name_is_one_diagnostic_over_the_whole_registry(of: Callable[[Module
 def test_an_unknown_name_is_refused_with_the_valid_ones_and_the_nearest():
     error = refusal(Seam.ROUTING, {"name": "block-atnres", "blocks": 3})
     assert error.what == "arms.a.routing.name: unknown mechanism"
-    assert error.expected == "'block-attnres', 'mlp-decoupled', 'role-decoupled', 'serial'"
+    assert error.expected == (
+        "'block-attnres', 'mlp-decoupled', 'role-decoupled', 'serial', "
+        "or one of a module, such as 'mypackage.idea:mine'"
+    )
     assert error.received == "'block-atnres'"
     assert error.remedy == "did you mean 'block-attnres'?"
 

@@ -122,7 +122,7 @@ def test_labels_never_overlap_and_stay_where_they_may(pairs: list[tuple[float, f
 
 
 def test_a_slice_without_levels_is_drawn_and_nothing_at_all_is_still_a_figure() -> None:
-    assert "all" in texts(learning_curves([curve("base", 0, "all")], LEVELS, "base", "curves").svg)
+    assert "all targets" in texts(learning_curves([curve("base", 0, "all")], LEVELS, "base", "curves").svg)
     assert "No cell has trained yet." in learning_curves([], LEVELS, "base", "curves").svg
 
 

@@ -44,6 +44,8 @@ def test_estimates_begin_with_the_headline_and_give_each_estimand_its_own_error(
         "new documents",
         "bits per byte, linearised",
     ]
+    of_task = estimates_table(contrasts, full_study.estimates, of_task=True)
+    assert column(of_task, "estimand")[0] == "new rows, random seeds"
     assert column(table, "degrees of freedom")[:3] == ["4", "6.3", MISSING]
     sd = np.std([d for d in contrasts[0].differences if d is not None], ddof=1)
     assert float(column(table, "standard error")[0]) == pytest.approx(sd / math.sqrt(5), rel=0.05)  # two digits

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,13 @@ from paribus.report.of_tasks import (
     TaskText,
     asked,
 )
-from paribus.report.task_section import calibration_sentence, due_task, task_section
+from paribus.report.task_section import (
+    budget_sentence,
+    calibration_sentence,
+    due_task,
+    expectation_lines,
+    task_section,
+)
 from paribus.report.task_tables import acquired, acquisition_table, difference_cell, differences_table
 from paribus.stats.verdict import Word
 
@@ -242,3 +249,62 @@ def test_the_section_stands_in_the_page_with_its_definition_folded(
     assert order == sorted(order)
     assert html.index("descriptive, no verdict") < html.index(CAUTION)
     assert "own colour: 2.200" in html
+
+
+@pytest.mark.parametrize(
+    ("expected", "told"), [("-", f"expected {MINUS}"), ("+", "expected +"), ("0", "expected 0"), ("", "none")]
+)
+def test_a_declared_minus_is_no_dash(expected: str, told: str) -> None:
+    task = replace(a_task(), differences=(replace(difference("c", "rd"), expected=expected),))
+    assert differences_table(task).rows[0][2] == told
+
+
+def test_a_terminal_has_a_line_for_each_declared_sign(study: ReportContent) -> None:
+    rows = shown_rows(study)
+    first, second = a_task().differences
+
+    def lines(**changes: Any) -> list[str]:
+        return expectation_lines(replace(a_task(), differences=(replace(first, **changes),)), rows)
+
+    assert lines() == ["separate value route: expected +, came out + (agrees)"]
+    assert lines(expected="-", agreement="against") == [f"separate value route: expected {MINUS}, came out + (against)"]
+    assert lines(area_difference=-1.0, agreement="open") == [
+        f"separate value route: expected +, came out {MINUS} (open)"
+    ]
+    assert lines(expected="", agreement="") == []
+    assert lines(agreement="not informative") == [
+        "separate value route: expected +, the task could not tell (not informative)"
+    ]
+    assert lines(area_difference=None, agreement="open") == [
+        "separate value route: expected +, no mean difference (open)"
+    ]
+    assert expectation_lines(None, rows) == []
+    assert len(expectation_lines(a_task(), rows)) == len((first, second))
+
+
+def test_before_it_is_due_a_terminal_says_nothing_of_a_declared_sign(waiting_study: ReportContent) -> None:
+    assert expectation_lines(a_task(), shown_rows(waiting_study)) == []
+
+
+def test_updates_that_nobody_needed_are_no_difference_of_zero() -> None:
+    row = replace(a_task().differences[0], log2_updates_difference=None, log2_updates_interval=None, censored=(5, 5))
+    cells = differences_table(replace(a_task(), differences=(row,))).rows[0]
+    assert cells[7:9] == ("\N{EN DASH}\nno cell acquired it within 300 updates", "5 / 5")
+    bare = replace(row, censored=(0, 0))
+    assert differences_table(replace(a_task(), differences=(bare,))).rows[0][7:9] == ("\N{EN DASH}",) * 2
+
+
+def test_the_claim_is_about_the_primary_contrasts_slices() -> None:
+    task = a_task()
+    assert budget_sentence(task.definition).endswith(f"the claim is about same {MINUS} different.")
+    whole = replace(task.definition, text=replace(task.definition.text, primary="all"))
+    assert budget_sentence(whole).endswith("the claim is about all targets.")
+    table = differences_table(task)
+    assert table.accents == ("primary", "")
+    assert f"Bold: same {MINUS} different, which the primary is about." in table.note
+
+
+def test_marks_are_explained_where_there_are_any() -> None:
+    assert "✓ agrees: the difference" in differences_table(a_task()).note
+    bare = tuple(replace(row, expected="", agreement="") for row in a_task().differences)
+    assert "✓" not in differences_table(replace(a_task(), differences=bare)).note

@@ -37,7 +37,7 @@ from paribus.report.tables import to_text
 from paribus.report.tunnel_door import due_tunnel
 from paribus.report.tunnel_figure import scale_of, tunnel_figure
 from paribus.report.tunnel_page import render_tunnel
-from paribus.report.tunnel_table import tally_of, tunnel_table
+from paribus.report.tunnel_table import readings_table, tally_of, tunnel_table
 from paribus.seeds import generator
 
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
@@ -227,7 +227,7 @@ def test_every_number_of_a_row_stands_in_the_table() -> None:
     assert row == (
         "deep key or deep content\ncross",
         f"QD\nseparate-routes {MINUS} baseline",
-        MINUS,
+        f"expected {MINUS}",
         "✓ agrees",
         f"{MINUS}1.28\n[{MINUS}1.58, {MINUS}0.98]",
         f"{MINUS}0.64\n[{MINUS}0.94, {MINUS}0.34]\nat 100",
@@ -307,6 +307,51 @@ def test_the_figure_speaks_of_every_row() -> None:
     for task, _, _, _, _, _, agreement, _ in CASES:
         assert f"{task}, separate-routes" in words
         assert agreement in words
+
+
+def undeclared(content: TunnelContent) -> TunnelContent:
+    """The first row alone, with no sign declared and no mark."""
+    row = content.rows[0]
+    return replace(content, rows=(replace(row, difference=replace(row.difference, expected="", agreement="")),))
+
+
+def test_without_a_mark_on_the_page_none_is_explained(smoke: Path, tmp_path: Path) -> None:
+    bare = undeclared(a_set())
+    page = body_of(render_tunnel(bare, tmp_path))
+    for told in (page, (tmp_path / "tunnel.md").read_text(encoding="utf-8"), tunnel_table(bare).note):
+        assert "✓ agrees" not in told
+        assert "Grey:" not in told
+    assert body_of(smoke).count("✓ agrees: the difference is as declared") == 2, "below the figure and the table"
+    blind = replace(bare.rows[0], difference=replace(bare.rows[0].difference, informative=False))
+    assert "∅ not informative: every arm" in tunnel_table(replace(bare, rows=(blind,))).note
+
+
+def test_a_set_without_declared_signs_says_so_instead_of_counting_marks() -> None:
+    assert tally_of(undeclared(a_set(FULL))) == "1 task, 1 row: no sign was declared."
+    assert tunnel_table(undeclared(a_set())).rows[0][2] == "none"
+
+
+def test_where_the_arms_end_is_told_once_and_never_lost() -> None:
+    content = a_set()
+    judged = replace(content.rows[0].difference, informative_sentence="Both sit on the floor (0.00 nats).")
+    first, second = readings_table(with_row(content, difference=judged)).rows[:2]
+    assert first[2] == "Both sit on the floor (0.00 nats). 0.55 of the updates [0.41, 0.74]."
+    assert second[2].startswith("treatment sits on the floor (0.00 nats), baseline between two levels. 0.55 ")
+
+
+def test_the_settings_of_each_arm_and_how_each_task_was_calibrated_stand_on_the_page(tmp_path: Path) -> None:
+    content = replace(
+        a_set(),
+        arms={"mine": 'output_map = { name = "a.b:mine", strength = 0.5 }'},
+        difficulty={"twin": "calibrated: the baseline got half-way at 45 % of the budget"},
+    )
+    page = html.unescape(body_of(render_tunnel(content, tmp_path)))
+    text = (tmp_path / "tunnel.md").read_text(encoding="utf-8")
+    for told in (page, text):
+        assert 'output_map = { name = "a.b:mine", strength = 0.5 }' in told
+        assert "calibrated: the baseline got half-way at 45 % of the budget" in told
+        assert "What each arm changes" in told
+        assert "How the difficulty of each task was set" in told
 
 
 def browse(opened: Path, folder: Path, *flags: str) -> tuple[str, list[str]]:

@@ -58,13 +58,30 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[ReadStudy, list[Dia
     evaluation = spec.Evaluation(test_tokens=16, validation_tokens=16, probe_tokens=64)
     described = [{"diagnostic": d.name, "unit": d.unit} for d in READ]
     plan = {"diagnostics": described, "corpus": {"task": CORPUS.describe()}}
-    read = cast(ReadStudy, SimpleNamespace(plan=plan))
+    read = cast(ReadStudy, SimpleNamespace(plan=plan, experiment=about("train.area")))
     values = []
     for arm in ARMS:
         folder = CellFolder(tmp_path_factory.mktemp("cell"))
         list(measure(held_out, evaluation, folder, model_of(arm), LAST, all_diagnostics(), ()))
         values += diagnostics(read, ReadCell(("S", arm, 0, ""), "complete", "d", folder))
     return read, values
+
+
+def about(metric: str) -> Any:
+    """An experiment, as far as its primary contrast goes."""
+    return SimpleNamespace(primary="only", contrasts={"only": SimpleNamespace(metric=metric)})
+
+
+def test_the_readings_are_of_the_slices_that_the_primary_contrast_is_about(
+    study: tuple[ReadStudy, list[DiagnosticValue]],
+):
+    def slices(metric: str) -> set[str]:
+        read = cast(ReadStudy, SimpleNamespace(plan=study[0].plan, experiment=about(metric)))
+        return {row.slice for row in retrieval(read, study[1])}
+
+    assert slices("train.area.QS") == {"QS"}
+    assert slices("train.area.QD-QS") == {"QD", "QS"}
+    assert slices("test.nll") == {"QD"}, "where the metric names none, what the task itself is about"
 
 
 def test_each_arm_has_the_readings_of_its_retrieving_layer(study: tuple[ReadStudy, list[DiagnosticValue]]):

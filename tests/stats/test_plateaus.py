@@ -11,7 +11,7 @@ from scipy import stats
 
 from paribus.errors import ParibusError
 from paribus.seeds import generator
-from paribus.stats.plateaus import CHANCE, FLOOR, Plateau, informative, plateau
+from paribus.stats.plateaus import CHANCE, FLOOR, Plateau, informative, informative_area, plateau
 
 LN_32, LN_8 = math.log(32), math.log(8)
 CONTENT = "any content of the row"
@@ -112,7 +112,7 @@ def test_a_bimodal_arm_sits_on_nothing_and_tells_how_its_seeds_parted() -> None:
 def test_seeds_that_agree_away_from_every_level_are_between() -> None:
     found = plateau([1.5, 1.51, 1.52], **LEVELS)
     assert found.sits_on == ()
-    assert found.sentence == "between levels at 1.51 nats: 3 seeds, 3 nearest 'any content of the row'"
+    assert found.sentence == "between levels at 1.51 nats: 3 seeds, 3 below the threshold"
     assert plateau([4.5, 4.51], **LEVELS).sentence == "above every level at 4.50 nats: 2 seeds, 2 nearest chance"
 
 
@@ -207,7 +207,10 @@ def test_where_exactly_one_arm_leaves_the_contrast_is_informative_and_the_ratio_
     for leaving in (solved, between, on(1.2, "half")):
         found = informative({"baseline": on(LN_8, "a"), "new": leaving})
         assert (found.informative, found.ratio_bounded) == (True, True)
-        assert found.reason == "only new leaves 'any content of the row' (2.08 nats): the ratio of updates is bounded"
+        assert found.reason == (
+            "only new leaves 'any content of the row' (2.08 nats), so the ratio of updates is bounded; "
+            f"new {leaving.sentence}"
+        )
     three = informative({"baseline": on(LN_32, "a"), "new": on(LN_8, "b"), "control": on(LN_32, "c")})
     assert three.ratio_bounded
     assert three.reason.startswith("only new leaves chance (3.47 nats)")
@@ -217,8 +220,7 @@ def test_where_several_arms_leave_or_none_sits_the_contrast_is_informative_witho
     both = informative({"baseline": on(1.2, "a"), "new": on(0.0, "b")})
     assert (both.informative, both.ratio_bounded) == (True, False)
     assert both.reason == (
-        "baseline between levels at 1.20 nats: 5 seeds, 5 nearest 'any content of the row'; "
-        "new sits on the floor (0.00 nats)"
+        "baseline between levels at 1.20 nats: 5 seeds, 5 below the threshold; new sits on the floor (0.00 nats)"
     )
     three = informative({"baseline": on(LN_32, "a"), "new": on(LN_8, "b"), "control": on(0.0, "c")})
     assert (three.informative, three.ratio_bounded) == (True, False)
@@ -260,3 +262,82 @@ def test_one_arm_or_arms_of_different_slices_make_no_contrast() -> None:
     for arms in ({"baseline": on(0.0, "a")}, {"baseline": on(0.0, "a"), "new": other}):
         with pytest.raises(ParibusError, match="make no contrast"):
             informative(arms)
+
+
+def test_an_arm_between_two_levels_says_how_many_seeds_acquired_the_slice() -> None:
+    told = plateau([0.7, 0.78, 0.86], chance=2.0, shortcuts={})
+    assert told.sentence == "between levels at 0.78 nats: 3 seeds, 3 below the threshold"
+    strict = plateau([0.7, 0.78, 0.86], chance=2.0, shortcuts={}, threshold=0.75)
+    assert strict.sentence == "between levels at 0.78 nats: 3 seeds, 1 below the threshold"
+
+
+START: dict[str, tuple[float, ...]] = {
+    "above": (2.3, 2.6, 2.2),
+    "chance": (2.0, 2.01, 1.99),
+    "unused": (1.95, 1.95, 1.95),
+    "shortcut": (1.0, 1.0, 1.0),
+    "between": (1.5, 1.52, 1.48),
+    "floor": (0.0, 0.0, 0.0),
+    "one seed below chance": (2.6, 2.6, 1.8),
+    "one seed at the floor": (3.2, 3.2, 0.0),
+    "below chance": (1.7, 1.75, 1.72),
+}
+"""final excess of three seeds at each place; chance is 2, a shortcut is at 1 and a useless one at 1.95"""
+
+
+def of(start: str) -> Plateau:
+    return plateau(START[start], chance=2.0, shortcuts={"a part": 1.0, "a habit": 1.95})
+
+
+@pytest.mark.parametrize(
+    ("early", "end", "acquired", "found"),
+    [
+        (("above", "above"), ("chance", "chance"), False, False),
+        (("above", "chance"), ("chance", "chance"), False, False),
+        (("chance", "above"), ("unused", "unused"), False, False),
+        (("one seed below chance", "above"), ("chance", "chance"), False, False),
+        # What some seed learned on the way counts, unless no cell ever acquired anything.
+        (("one seed below chance", "above"), ("chance", "chance"), True, True),
+        (("one seed at the floor", "above"), ("chance", "chance"), True, True),
+        (("below chance", "above"), ("chance", "chance"), False, True),
+        (("shortcut", "chance"), ("chance", "chance"), False, True),
+        # A shortcut is found, and so is the floor.
+        (("above", "above"), ("shortcut", "shortcut"), False, True),
+        (("between", "between"), ("shortcut", "shortcut"), False, True),
+        (("between", "shortcut"), ("shortcut", "shortcut"), False, True),
+        (("shortcut", "shortcut"), ("shortcut", "shortcut"), False, False),
+        (("above", "above"), ("floor", "floor"), True, True),
+        (("floor", "floor"), ("floor", "floor"), True, False),
+        (("above", "above"), ("chance", "shortcut"), False, True),
+        (("above", "above"), ("above", "above"), False, True),
+    ],
+)
+def test_how_soon_an_arm_comes_down_to_chance_is_no_acquisition_and_to_any_other_level_it_is(
+    early: tuple[str, str], end: tuple[str, str], acquired: bool, found: bool
+) -> None:
+    names = ("new", "baseline")
+    at_first, at_end = ({n: of(one) for n, one in zip(names, where, strict=True)} for where in (early, end))
+    assert informative_area(at_first, at_end, acquired=acquired).informative == found
+
+
+def test_what_an_area_compares_is_said() -> None:
+    def said(early: str, end: str) -> str:
+        return informative_area({"a": of(early), "b": of(early)}, {"a": of(end), "b": of(end)}).reason
+
+    assert said("chance", "floor").endswith("the area compares how soon the floor is reached")
+    assert said("between", "shortcut") == (
+        "both sit on 'a part' (1.00 nats) at the end and not at the first milestone: the area compares how soon "
+        "'a part' is found; nobody got further"
+    )
+    assert said("shortcut", "shortcut").endswith("from the first milestone to the end")
+    assert said("above", "chance").endswith("coming down to chance is not learning the task")
+    assert said("below chance", "chance").endswith("the area compares how the arms came back to it")
+
+
+def test_where_nothing_can_be_learned_coming_down_to_chance_tells_nothing() -> None:
+    def arms(values: tuple[float, ...]) -> dict[str, Plateau]:
+        return {name: plateau(values, chance=0.0, shortcuts={}) for name in ("new", "baseline")}
+
+    # The floor is chance there: a leak detector.
+    assert not informative_area(arms((0.4, 0.5, 0.45)), arms((0.001, -0.001, 0.0)), acquired=False).informative
+    assert informative_area(arms((-0.4, -0.5, -0.45)), arms((0.001, -0.001, 0.0)), acquired=False).informative

@@ -221,11 +221,22 @@ def test_a_task_whose_arms_sit_on_one_plateau_is_neither_a_difference_nor_a_tie(
     assert verdict.word is Word.NOT_INFORMATIVE
     assert (verdict.p_t, verdict.p_equivalence, verdict.p_sign_flip) == (None, None, None)
     assert "could not tell the arms apart" in verdict.sentence
+    assert "a longer budget or easier knobs may (`paribus calibrate`)" in verdict.sentence
+    assert "would settle this" not in verdict.sentence
     assert "not informative: both sit on chance (2.08 nats)" in verdict.notes
     # It opens no gate, and keeps its place in the family.
     blind = dataclasses.replace(told, not_informative="both sit on chance (2.08 nats)")
     behind = decide([blind, compare(around(-1.0), name="other", primary=False)])[1]
     assert behind.word is Word.NOT_TESTED
+
+
+def test_pairs_that_do_not_differ_are_not_counted_as_lost(compare: Compare) -> None:
+    why = "no cell acquired it within 300 updates"
+    verdict = one(dataclasses.replace(compare((0.0,) * 4), not_informative=why))
+    assert verdict.word is Word.NO_INFORMATION
+    assert "No pair differs." in verdict.sentence
+    assert "0 of 4" not in verdict.sentence
+    assert f"not informative: {why}" in verdict.notes
 
 
 def test_skew_withdraws_a_difference_but_not_equivalence(compare: Compare) -> None:

@@ -1,21 +1,26 @@
 """A study of a synthetic task: the corpus line is all that changes, and the learning curve is evidence."""
 
+import io
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from paribus.experiment import loading
 from paribus.experiment.spec import STUDY, rate_variant
+from paribus.publishing import Asked, publish
 from paribus.reading.evidence import verdicts_of
 from paribus.reading.study import ReadStudy, read_study
 from paribus.report import page
 from paribus.report.of_tasks import CAUTION
 from paribus.reporting.assemble import report_content
+from paribus.stats.rounding import MINUS
 from paribus.stats.rule import Word
 from paribus.study import open_study, write_plan
 from paribus.training import train_missing
@@ -190,3 +195,60 @@ def test_the_report_of_a_task_shows_curves_differences_and_the_caution(finished_
     text = page.render(content)
     assert "What the task shows" in text
     assert "not informative" in text
+    assert "new rows, random seeds" in text
+    assert "these documents" not in text
+    assert "What the study reads" in text
+    primary = f"same {MINUS} different"
+    assert f"the claim is about {primary}." in text
+    assert f"Bold: {primary}, which the primary is about." in text
+
+
+def test_the_unit_of_a_tasks_loss_is_nats_per_target(finished_task: ReadStudy) -> None:
+    contrasts = finished_task.experiment.contrasts
+    for metric, unit in (("test.nll", "nats per target"), ("train.log2_updates", "log2 updates")):
+        one = {name: of.model_copy(update={"metric": metric}) for name, of in contrasts.items()}
+        experiment = finished_task.experiment.model_copy(update={"contrasts": one})
+        verdicts = verdicts_of(replace(finished_task, experiment=experiment))
+        assert {verdict.unit for verdict in verdicts} == {unit}
+
+
+def test_updates_to_a_threshold_that_no_cell_reached_are_no_measurement(finished_task: ReadStudy) -> None:
+    contrasts = {
+        name: of.model_copy(update={"metric": "train.log2_updates.same"})
+        for name, of in finished_task.experiment.contrasts.items()
+    }
+    study = replace(finished_task, experiment=finished_task.experiment.model_copy(update={"contrasts": contrasts}))
+    verdicts = verdicts_of(study)
+    updates = len(next(iter(study.cells.values())).metrics)
+    for verdict in verdicts:
+        assert f"not informative: no cell acquired it within {updates} updates" in verdict.notes
+    content = report_content(study, verdicts, "paribus run study.toml")
+    assert content.task is not None
+    row = next(row for row in content.task.differences if row.slice == "same")
+    assert (row.log2_updates_difference, row.log2_updates_interval, row.censored) == (None, None, (3, 3))
+    assert content.task.definition.text.primary == "same"
+
+
+def test_the_primary_of_a_contrast_without_slices_is_all_targets(finished_task: ReadStudy) -> None:
+    contrasts = {
+        name: of.model_copy(update={"metric": "train.area"}) for name, of in finished_task.experiment.contrasts.items()
+    }
+    study = replace(finished_task, experiment=finished_task.experiment.model_copy(update={"contrasts": contrasts}))
+    content = report_content(study, verdicts_of(study), "paribus run study.toml")
+    assert content.task is not None
+    assert content.task.definition.text.primary == "all"
+    assert content.task.differences[0].slice == "all"
+
+
+def test_a_declared_sign_is_told_in_the_terminal_too(finished_task: ReadStudy, tmp_path: Path) -> None:
+    shutil.copytree(finished_task.folder.path.parent, tmp_path / "runs")
+    declared = {
+        name: of.model_copy(update={"expected": "+"}) for name, of in finished_task.experiment.contrasts.items()
+    }
+    experiment = finished_task.experiment.model_copy(update={"contrasts": declared})
+    printed = io.StringIO()
+    publish(
+        Asked(tmp_path / "study.toml", experiment, tmp_path / "runs", "study.toml"), "report", Console(file=printed)
+    )
+    name = next(iter(declared))
+    assert f"{name}: expected +, the task could not tell (not informative)\n" in printed.getvalue()

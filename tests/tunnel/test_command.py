@@ -82,7 +82,7 @@ def test_a_second_run_trains_nothing_and_writes_the_page_again(cli: Cli, here: A
     before = seconds(FOLDER)
     code, out, err = cli("tunnel", "--smoke")
     assert (code, err, here.updates) == (0, "", [])
-    assert out.startswith("nothing to train: all 12 cells are finished\n")
+    assert "nothing to train: all 12 cells are finished\n" in out
     assert (FOLDER / "tunnel.html").exists()
     assert seconds(FOLDER) == before, "looking again takes no training time"
 
@@ -165,6 +165,55 @@ def test_a_mechanism_that_does_not_fit_one_task_is_tried_on_the_others(micro: Pa
     assert row["difference"]["area_difference"] == 0.0, "an identity changes nothing, bit for bit"
     assert (row["difference"]["expected"], row["difference"]["agreement"]) == ("", "")
     assert here.updates
+
+
+def test_the_set_says_its_cells_before_anything_is_trained(flown: Path):
+    printed = (flown / "printed.txt").read_text(encoding="utf-8")
+    assert printed.startswith("2 tasks, 12 cells: tally 6, twin 6\n")
+
+
+def test_a_part_of_a_set_shares_its_cells_and_has_a_page_of_its_own(flown: Path, cli: Cli, here: Any):
+    del flown
+    whole = (FOLDER / "tunnel.html").read_bytes()
+    code, out, err = cli("tunnel", "--task", "twin")
+    assert (code, err, here.updates) == (0, "", []), "its cells were trained with the set"
+    assert out.startswith("1 task, 6 cells: twin 6\n")
+    assert (FOLDER / "tunnel.html").read_bytes() == whole
+    data = json.loads((FOLDER / "only-twin" / "tunnel.json").read_text(encoding="utf-8"))
+    assert [row["task"] for row in data["rows"]] == ["twin"]
+    assert data["caveats"][0] == "A part of the set: twin, 1 of its 2 tasks."
+    assert data["seconds"] is None
+    assert data["repeat_command"] == "paribus tunnel --smoke --task twin"
+
+
+def test_a_part_of_a_set_trains_its_own_cells_alone(micro: Path, cli: Cli, here: Any):
+    del micro
+    assert cli("tunnel", "--task", "tally", "--task", "tally")[0] == 0
+    assert {name.partition("/")[0] for name in cells(FOLDER)} == {"micro-tally"}
+    assert len(here.updates) == 6 * 12
+    code, _, err = cli("tunnel", "--task", "twn")
+    assert code == 2
+    assert err.startswith("error: --task: the smoke set has no task of this name\n")
+    assert "did you mean 'twin'?" in err
+
+
+def test_a_part_of_a_full_set_links_reports_one_folder_up_and_says_whose_family_its_words_are(
+    micro: Path, cli: Cli, here: Any, monkeypatch: pytest.MonkeyPatch
+):
+    del here
+    (suites.SUITES / "full").mkdir()
+    for task in ("tally", "twin"):
+        text = (suites.SUITES / "smoke" / f"{task}.toml").read_text(encoding="utf-8")
+        text = text.replace("count = 3", "count = 10").replace("1_536", "512")
+        (suites.SUITES / "full" / f"{task}.toml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(micro)
+    code, _, err = cli("tunnel", "--full", "--task", "tally")
+    assert (code, err) == (0, "")
+    folder = Path("runs/tunnel-full/only-tally")
+    data = json.loads((folder / "tunnel.json").read_text(encoding="utf-8"))
+    (row,) = data["rows"]
+    assert (folder / row["report"]).exists()
+    assert data["caveats"][0].endswith("Its words are those of one family over these rows alone.")
 
 
 def test_a_look_at_the_page_goes_into_each_studys_ledger(flown: Path):

@@ -1,13 +1,17 @@
 """`--mechanism`: by name, by table, by module; arms, names and refusals."""
 
 import importlib
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from paribus import mechanisms
+from paribus.checking import shown_laws
 from paribus.errors import ExperimentFileError, MechanismError
 from paribus.experiment.plan import resolve_arms
+from paribus.experiment.trial import trial
 from paribus.mechanisms.contract import Seam
 from paribus.tunnel.suites import load_suite, with_mechanism
 
@@ -147,6 +151,10 @@ def test_a_module_with_two_mechanisms_needs_one_of_them_named(package: Path):
         ("nowhere.idea", "--mechanism: the module 'nowhere.idea' is not found", "put its folder on PYTHONPATH"),
         ("mypackage.idea:third", "--mechanism: 'mypackage.idea' declares no mechanism 'third'", ""),
         ("mypackage", "--mechanism: the module 'mypackage' declares no mechanism", ""),
+        ("mypackage/idea.py", "--mechanism: 'mypackage/idea.py' is a file", "the module, mypackage.idea, not its file"),
+        ("../mypackage/idea.py", "--mechanism: '../mypackage/idea.py' is a file", "the module, mypackage.idea, not"),
+        ("my package.idea", "--mechanism: 'my package.idea' is no module's name", "import statement"),
+        (".idea", "--mechanism: '.idea' is no module's name", ""),
     ],
 )
 def test_what_is_no_mechanism_is_refused_with_a_remedy(package: Path, text: str, what: str, remedy: str):
@@ -155,6 +163,54 @@ def test_what_is_no_mechanism_is_refused_with_a_remedy(package: Path, text: str,
         with_mechanism(load_suite("smoke"), text)
     assert caught.value.what.startswith(what)
     assert remedy in caught.value.remedy
+
+
+def test_an_unknown_mechanism_is_offered_modules_and_no_option_of_another_command(package: Path):
+    del package
+    for text, offered in (("xsaa", "mypackage.idea"), ("mask = { name = 'documents' }", "mypackage.idea:mine")):
+        with pytest.raises(ExperimentFileError) as caught:
+            with_mechanism(load_suite("smoke"), text)
+        assert offered in caught.value.expected
+        assert "--file" not in str(caught.value)
+
+
+def test_the_module_of_a_file_begins_where_its_package_does(package: Path, monkeypatch: pytest.MonkeyPatch):
+    (package / "deep").mkdir()
+    for name in ("__init__.py", "idea.py"):
+        (package / "deep" / name).touch()
+    (package.parent / "alone.py").touch()
+    monkeypatch.chdir(package)
+    files = {"deep/idea.py": "mypackage.deep.idea", str(package / "idea.py"): "mypackage.idea", "../alone.py": "alone"}
+    for file, module in files.items():
+        with pytest.raises(ExperimentFileError) as caught:
+            with_mechanism(load_suite("smoke"), file)
+        assert f"name the module, {module}, not its file" in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["mypackage.idea", "mypackage.idea:halve"])
+def test_laws_take_the_module_that_the_tunnel_takes(package: Path, text: str):
+    del package
+    subjects = {subject for subject, _ in shown_laws(text, Console(file=io.StringIO()))}
+    assert subjects == {"halve"}
+
+
+def test_laws_of_a_module_that_is_not_there_say_what_the_tunnel_says(package: Path):
+    del package
+    quiet = Console(file=io.StringIO())
+    with pytest.raises(ExperimentFileError, match=r"the module 'nowhere\.idea' is not found"):
+        shown_laws("nowhere.idea", quiet)
+    with pytest.raises(ExperimentFileError, match=r"'mypackage\.idea' declares no mechanism 'third'"):
+        shown_laws("mypackage.idea:third", quiet)
+    with pytest.raises(ExperimentFileError, match=r"name the module, mypackage\.idea, not its file"):
+        shown_laws("mypackage/idea.py", quiet)
+
+
+@pytest.mark.parametrize("text", ["mypackage.idea", "mypackage.idea:halve"])
+def test_a_trial_takes_the_module_that_the_tunnel_takes(package: Path, text: str):
+    del package
+    found = trial(text, None, against=None, scale=None, seed=None, steps=1)
+    assert found.arm.arm == "halve"
+    assert found.arm.mechanisms[Seam.OUTPUT_MAP].name == "halve"
 
 
 def test_a_package_without_init_file_is_refused_because_its_code_could_not_be_part_of_a_cells_identity(package: Path):

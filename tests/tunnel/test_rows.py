@@ -121,6 +121,9 @@ def test_the_content_of_a_set_defines_every_task_with_its_levels(flown: Path):
     assert {level.slice for level in twin.levels} == {"same", "different"}
     assert all(row.word == "" and row.p_holm is None for row in content.rows)
     assert content.planned_seeds == 3
+    assert content.arms == {"xsa": 'output_map = { name = "xsa" }'}
+    assert content.difficulty.keys() == {"tally", "twin"}
+    assert all(said.startswith("the task's difficulty was not calibrated") for said in content.difficulty.values())
 
 
 def test_the_full_set_gives_every_contrast_a_row_and_the_familys_p(flown: Path):
@@ -185,6 +188,7 @@ def at(level: float) -> Plateau:
     ("early", "end", "informative"),
     [
         ((2.0, 2.0), (2.0, 2.0), False),
+        ((2.6, 2.4), (2.0, 2.0), False),
         ((1.0, 1.0), (1.0, 1.0), False),
         ((0.0, 0.0), (0.0, 0.0), False),
         ((2.0, 2.0), (0.0, 0.0), True),
@@ -192,7 +196,16 @@ def at(level: float) -> Plateau:
         ((2.0, 2.0), (0.0, 2.0), True),
         ((2.0, 2.0), (1.5, 1.5), True),
     ],
-    ids=["chance", "shortcut", "floor throughout", "both arrive", "one arrives sooner", "one leaves", "on the way"],
+    ids=[
+        "chance",
+        "above chance",
+        "shortcut",
+        "floor throughout",
+        "both arrive",
+        "one arrives sooner",
+        "one leaves",
+        "on the way",
+    ],
 )
 def test_a_contrast_of_areas_tells_nothing_only_on_one_plateau_from_the_first_milestone_to_the_end(
     early: tuple[float, float], end: tuple[float, float], informative: bool
@@ -202,6 +215,7 @@ def test_a_contrast_of_areas_tells_nothing_only_on_one_plateau_from_the_first_mi
         treatment, baseline = early if place == 0 else end
         return {"a": at(treatment), "b": at(baseline)}
 
-    arms: Any = SimpleNamespace(plateaus=plateaus)
+    acquired = min(end) < 1.0
+    arms: Any = SimpleNamespace(plateaus=plateaus, any_acquired=lambda _: acquired)
     assert informative_about(arms, ("x",)).informative == informative
     assert informative_about(arms, ("x", "y")).informative == informative

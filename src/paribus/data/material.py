@@ -38,7 +38,7 @@ def held_out_of(
     scale: str,
     seed: int,
 ) -> HeldOut:
-    """What of the split is scored: whole documents or rows, in order, until they hold `tokens` targets.
+    """What of the split is scored: whole documents or rows, in order, until they hold `tokens` tokens.
 
     The documents of a text are the same for every seed, the rows of a task belong to one.
     """

@@ -1,5 +1,7 @@
 """What an arm is made of: text, backbone, recipe, mechanisms, and how much is scored."""
 
+import json
+from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -41,11 +43,19 @@ class Corpus(Table):
     @classmethod
     def _gather_knobs(cls, table: Any) -> Any:
         """Keys beside `task` are its knobs: which there are, the task says."""
-        if not isinstance(table, dict) or table.get("task") is None:
+        if not isinstance(table, dict):
             return table
-        own = {key: value for key, value in table.items() if key in ("task", "knobs", "name", "path")}
+        if table.get("task") is None:
+            _require_no_knobs(table, cls.model_fields)
+            return table
+        own = {key: value for key, value in table.items() if key in tasks.TAKEN}
         beside = {key: value for key, value in table.items() if key not in own}
-        return {**own, "knobs": {**table.get("knobs", {}), **beside}}
+        knobs = own.get("knobs", {})
+        if not isinstance(knobs, dict):
+            return own
+        for twice in sorted(beside.keys() & knobs.keys()):
+            raise ValueError(f"the knob '{twice}' is given twice, beside `task` and in `knobs`: keep one of them")
+        return {**own, "knobs": {**knobs, **beside}}
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -53,6 +63,18 @@ class Corpus(Table):
         if len(given) > 1:
             raise ValueError(f"give either {given[0]} or {given[1]}, not both")
         return self
+
+
+def _require_no_knobs(table: dict[str, Any], known: Collection[str]) -> None:
+    """ValueError where a key of a corpus without a task can only be meant as a task's knob."""
+    knobs = table["knobs"] if isinstance(table.get("knobs"), dict) else {}
+    for key, value in [*knobs.items(), *((key, table[key]) for key in table if key not in known)]:
+        if of := tasks.with_knob(key):
+            shown = json.dumps(value) if isinstance(value, (str, bool, int, float)) else "..."
+            raise ValueError(
+                f"`{key}` is a knob of {', '.join(of)}: name its task too, such as "
+                f'{{ task = "{of[0]}", {key} = {shown} }}'
+            )
 
 
 class Tokenizer(Table):
@@ -82,12 +104,12 @@ class ModelFields(Table):
 
 
 class Evaluation(Table):
-    """How much held-out text is scored: whole documents, in the corpus' order, until the number is reached."""
+    """How much is scored: whole documents in the corpus' order, or rows of a task, until the number is reached."""
 
     test_tokens: Positive | None = None
-    """None scores the whole test split"""
+    """None scores the whole test split; of a task, 8 batches"""
     validation_tokens: Positive | None = None
-    """None scores the whole validation split"""
+    """None scores the whole validation split; of a task, 8 batches"""
     probe_tokens: Positive = 8192
     """validation tokens that the diagnostics look at"""
 

@@ -146,16 +146,18 @@ def _check_arms(path: Path, experiment: Experiment) -> None:
             except ValidationError as error:
                 raise refusal(error, f"{path}: scales.{name}", ModelConfig) from None
     for what in ("repeats", "twins"):
-        _check_copies(path, experiment, what)
+        _check_copies(path, experiment, f"noise.{what}", getattr(experiment.noise, what))
+    if "seeds" in experiment.robustness.model_fields_set:  # the default means "as many as there are, up to it"
+        _check_copies(path, experiment, "robustness.seeds", experiment.robustness.seeds)
 
 
-def _check_copies(path: Path, experiment: Experiment, what: str) -> None:
-    number = getattr(experiment.noise, what)
+def _check_copies(path: Path, experiment: Experiment, key: str, number: int) -> None:
     if number > experiment.seeds.count:
         raise ExperimentFileError(
-            f"{path}: noise.{what}: more {what} than seeds",
-            expected=f"0 to {experiment.seeds.count}",
+            f"{path}: {key}: more {key.rpartition('.')[2]} than seeds.count",
+            expected=f"at most {experiment.seeds.count}",
             received=str(number),
+            remedy=f"lower it, or raise seeds.count to {number}",
         )
 
 

@@ -65,6 +65,8 @@ def parse(name: str) -> Metric:
         raise _refused(", ".join(f"'{known}'" for known in _NAMES), nearest(f"{split}.{quantity}", _NAMES))
     if "." in rest and not _SLICES.fullmatch(slices):
         raise _refused("a slice of the task behind the second point, or two joined by '-'", "such as 'train.area.QD'")
+    if len(set(slices.split("-"))) < len(slices.split("-")):
+        raise _refused("two different slices joined by '-'", "a slice minus itself is zero: name another control slice")
     if slices and quantity == BITS_PER_BYTE:
         raise _refused(f"'{split}.{quantity}' without a slice", "only a task has slices, and a task has no bytes")
     return Metric(split, quantity, tuple(slices.split("-")) if slices else ())

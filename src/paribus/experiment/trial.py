@@ -3,6 +3,7 @@
 A trial trains on the first seed that the study does not plan: nobody tunes an arm by eye on the seeds of its verdict.
 """
 
+import importlib.util
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -17,9 +18,10 @@ from paribus.errors import ExperimentFileError, nearest
 from paribus.experiment import loading
 from paribus.experiment.plan import ArmAtScale, resolve_arm
 from paribus.experiment.spec import SEAM_FIELDS, Base, Experiment
-from paribus.mechanisms.contract import Seam
+from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.refusal import refusal
 
+SEPARATORS = "/\\"
 BASELINE, INLINE = "standard", "tried"
 """names of the built-in setting's arms; a mechanism tried by its name gives its arm that name"""
 SETTING: Mapping[str, Any] = {
@@ -54,7 +56,7 @@ class Trial:
 def trial(
     name: str, file: Path | None, *, against: str | None, scale: str | None, seed: int | None, steps: int
 ) -> Trial:
-    """The trial of an arm of `file` or, without one, of a mechanism by its name or as an inline TOML table."""
+    """The trial of an arm of `file` or, without one, of a mechanism: see `table_of`."""
     if steps < 1:
         raise ExperimentFileError("--steps: nothing to train", expected="at least 1", received=str(steps))
     where: Callable[[str], str] = (lambda text: f"{file}: {text}") if file else (lambda text: text)
@@ -118,7 +120,9 @@ def _built_in(text: str, scale: str | None) -> tuple[Experiment, str]:
             expected=", ".join(SETTING["scales"]),
             remedy="scales of your own come from a file: add --file FILE",
         )
-    arm, table = (INLINE, inline(text)) if "=" in text else (text, by_name(text))
+    table = table_of(text, ", or an arm's name with --file FILE")
+    arm = INLINE if "=" in text else plain_name(next(iter(table.values()))["name"])
+    arm = INLINE if arm == BASELINE else arm
     contrast = {"treatment": arm, "baseline": BASELINE, "primary": True, "smallest_effect": 0.01, "design_effect": 0.03}
     experiment = Experiment.model_validate(
         {**SETTING, "arms": {BASELINE: {}, arm: table}, "contrasts": {"tried": contrast}}
@@ -147,13 +151,101 @@ def inline(text: str) -> dict[str, Any]:
     return table
 
 
-def by_name(name: str) -> dict[str, Any]:
+def table_of(text: str, also: str = "") -> dict[str, Any]:
+    """The table by seam of a mechanism: an inline TOML table, a module that declares one ("mypackage.idea"), one of
+    several in a module ("mypackage.idea:mine"), or a registered mechanism's name.
+
+    ExperimentFileError where it is none of them; `also` is what else may stand there, in words. A module is imported.
+    """
+    if "=" in text:
+        return inline(text)
+    return _of_module(text) if means_module(text) else by_name(text, also)
+
+
+def plain_name(name: str) -> str:
+    """A mechanism's name without the module that a table puts before it."""
+    return name.rpartition(mechanisms.OF_MODULE)[2]
+
+
+def _a_file(text: str) -> ExperimentFileError:
+    """What to write in the place of a file's path."""
+    module = _module_of(Path(text.replace("\\", "/").partition(mechanisms.OF_MODULE)[0]))
+    return ExperimentFileError(
+        f"'{text}' is a file",
+        expected="a module's name",
+        received=f"'{text}'",
+        remedy=f"name the module, {module}, not its file; the folder that holds {module.partition('.')[0]} is the "
+        "working folder, or on PYTHONPATH",
+    )
+
+
+def _module_of(file: Path) -> str:
+    """The dotted name of a file's module: its package begins where no __init__.py lies above. Of a file that is not
+    there, what its path suggests."""
+    if not file.exists():
+        return ".".join([part for part in file.with_suffix("").parts if part not in ("..", file.anchor)][-2:])
+    whole = file.resolve()
+    top = whole.parent
+    while (top / "__init__.py").exists() and top != top.parent:
+        top = top.parent
+    return ".".join(whole.relative_to(top).with_suffix("").parts)
+
+
+def means_module(text: str) -> bool:
+    """Whether a module is meant: "a.b", "a:b", its file, or a name that no mechanism has and that can be imported."""
+    if set(text) & {".", mechanisms.OF_MODULE, *SEPARATORS}:
+        return True
+    known = {name for seam in Seam for name in mechanisms.mechanisms(seam)}
+    return text not in known and text.isidentifier() and importlib.util.find_spec(text) is not None
+
+
+def declared_in(text: str) -> tuple[dict[str, type[MechanismConfig]], str]:
+    """The mechanisms of the module that `text` means, "mypackage.idea" or "mypackage.idea:mine", by full name, and what
+    stands behind the colon. ExperimentFileError for a file, and for what is no module's name."""
+    if text.endswith(".py") or set(text) & set(SEPARATORS):
+        raise _a_file(text)
+    module, _, name = text.partition(mechanisms.OF_MODULE)
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ExperimentFileError(
+            f"'{module}' is no module's name",
+            expected="names joined by points, such as mypackage.idea or mypackage.idea:mine",
+            received=f"'{text}'",
+            remedy="name it as an import statement would",
+        )
+    return mechanisms.declared_in(module), name
+
+
+def _of_module(text: str) -> dict[str, Any]:
+    found, name = declared_in(text)
+    module = text.partition(mechanisms.OF_MODULE)[0]
+    if not name and len(found) > 1:
+        raise ExperimentFileError(
+            f"'{module}' declares {len(found)} mechanisms",
+            expected="one of them: " + ", ".join(found),
+            received=f"'{text}'",
+            remedy=f"name one, such as {next(iter(found))}",
+        )
+    full = text if name else next(iter(found))
+    if full not in found:
+        raise ExperimentFileError(
+            f"'{module}' declares no mechanism '{name}'",
+            expected=", ".join(found),
+            received=f"'{text}'",
+            remedy=nearest(full, found),
+        )
+    config = found[full]
+    example: Mapping[str, Any] = config.example
+    return {str(config.seam): {"name": full, **example}}
+
+
+def by_name(name: str, also: str = "") -> dict[str, Any]:
+    """The table of a registered mechanism at its example's values; `also` is what else may stand there, in words."""
     seams = {found: seam for seam in Seam for found in mechanisms.mechanisms(seam)}
     tried = {found: seam for found, seam in seams.items() if found != mechanisms.IDENTITY[seam]}
     if name not in tried:
         raise ExperimentFileError(
             f"'{name}' changes nothing: it is a seam's identity" if name in seams else f"'{name}': no such mechanism",
-            expected="a mechanism's name, an inline TOML table, or an arm's name with --file FILE: "
+            expected=f"a mechanism's name, an inline TOML table, a module such as mypackage.idea{also}: "
             + ", ".join(sorted(tried)),
             remedy=nearest(name, tried),
         )

@@ -143,7 +143,7 @@ def resolve(seam: Seam, table: dict[str, Any] | None, where: str) -> MechanismCo
         elsewhere = [other for other in Seam if other is not seam and name in mechanisms(other)]
         raise ExperimentFileError(
             f"{where}.name: " + (f"'{name}' belongs to another seam" if elsewhere else "unknown mechanism"),
-            expected=", ".join(f"'{n}'" for n in sorted(known)),
+            expected=", ".join(f"'{n}'" for n in sorted(known)) + ", or one of a module, such as 'mypackage.idea:mine'",
             received=repr(name),
             remedy=f"write it under '{elsewhere[0]}'" if elsewhere else nearest(str(name), known),
         )

@@ -49,7 +49,7 @@ def comparisons(study: ReadStudy) -> list[Comparison]:
                 minus_baseline=contrast.minus_baseline,
                 scale=experiment.contrast_scale(contrast),
                 metric=contrast.metric,
-                unit=spec.unit_of(contrast.metric),
+                unit=unit_of(experiment, contrast),
                 primary=contrast.primary,
                 rule=rule,
                 differences=pairs,
@@ -63,6 +63,12 @@ def comparisons(study: ReadStudy) -> list[Comparison]:
             )
         )
     return found
+
+
+def unit_of(experiment: spec.Experiment, contrast: spec.Contrast) -> str:
+    """The unit of a contrast's differences: a loss is per token of a text, and per target of a task."""
+    unit = spec.unit_of(contrast.metric)
+    return "nats per target" if experiment.base.task is not None and unit == "nats per token" else unit
 
 
 def contrast_values(study: ReadStudy, contrast: spec.Contrast) -> list[dict[int, float | None]]:

@@ -7,49 +7,51 @@ interval.
 from collections.abc import Sequence
 
 from paribus.data.tasks.contract import ALL
-from paribus.experiment.metrics import parse
+from paribus.experiment.metrics import LOG2_UPDATES, parse
 from paribus.experiment.spec import Contrast
 from paribus.reading.study import ReadStudy
 from paribus.reading.task_arms import END, FIRST, PairedArms
-from paribus.stats.plateaus import Informative, informative
+from paribus.stats.plateaus import Informative, informative, informative_area
+from paribus.stats.power import count_of
 
 FEWEST_SEEDS = 3
 """below them an arm has no band"""
 
 
+def none_acquired(budget_updates: int) -> str:
+    """What stands in the place of a difference in updates to the threshold that nobody reached."""
+    return f"no cell acquired it within {count_of(budget_updates, 'update')}"
+
+
 def why_not_informative(study: ReadStudy, contrast: Contrast, seeds: Sequence[int]) -> str:
-    """The plateau that both arms of a task's contrast sit on; empty where they tell something, and for text."""
+    """The plateau that both arms of a task's contrast sit on; empty where they tell something, and for text.
+
+    Updates to the threshold tell nothing where no cell reached it: every one stands at the budget.
+    """
     if study.experiment.base.task is None or len(contrast.arms) > 2 or len(seeds) < FEWEST_SEEDS:
         return ""
     metric = parse(contrast.metric)
     arms = PairedArms(study, contrast, seeds)
+    if metric.quantity == LOG2_UPDATES and not any(arms.any_acquired(name) for name in metric.slices or (ALL,)):
+        return none_acquired(arms.budget)
     told = informative_about(arms, metric.slices or (ALL,), whole_curve=metric.of_training)
     return "" if told.informative else told.reason
 
 
 def informative_about(arms: PairedArms, slices: Sequence[str], *, whole_curve: bool = True) -> Informative:
-    """Whether the areas could differ at all: unless both arms sit on one plateau from the first milestone to the end.
+    """Whether the areas could differ at all, on at least one of `slices` (`paribus.stats.plateaus.informative_area`).
 
-    An area compares when a plateau is left. Two arms that end on the floor, and were not there a third of the way in,
-    are informative about that; not so what is measured at the end (`whole_curve` false).
+    What is measured at the end (`whole_curve` false) is told apart by where the arms end alone.
     """
-    found = [told for name in slices if (told := _of_slice(arms, name, whole_curve)) is not None]
+    found = {name: told for name in slices if (told := _of_slice(arms, name, whole_curve)) is not None}
     if not found:
         return Informative(True, "no cell says where the arms sit")
-    reasons = "; ".join(
-        told.reason if len(slices) == 1 else f"{name}: {told.reason}" for name, told in zip(slices, found, strict=False)
-    )
-    return Informative(any(told.informative for told in found), reasons)
+    reasons = "; ".join(told.reason if len(slices) == 1 else f"{name}: {told.reason}" for name, told in found.items())
+    return Informative(any(told.informative for told in found.values()), reasons)
 
 
 def _of_slice(arms: PairedArms, name: str, whole_curve: bool) -> Informative | None:
     early, end = arms.plateaus(name, FIRST), arms.plateaus(name, END)
     if early is None or end is None:
         return None
-    at_end = informative(end)
-    if at_end.informative or not whole_curve:
-        return at_end
-    throughout = set.intersection(*(set(one.sits_on) for one in (*early.values(), *end.values())))
-    if throughout:
-        return Informative(False, f"{at_end.reason} from the first milestone to the end")
-    return Informative(True, f"{at_end.reason} at the end and not at the first milestone: the area compares how soon")
+    return informative_area(early, end, acquired=arms.any_acquired(name)) if whole_curve else informative(end)

@@ -79,12 +79,14 @@ class TaskArm:
         levels = self._levels_of(name)
         if levels is None:
             return None
-        chance, floor, shortcuts = levels
+        chance, floor, threshold, shortcuts = levels
         excess = [at for seed in self.seeds if (at := self.excess_at(seed, (name,))[place]) is not None]
-        return plateau(excess, chance=chance, shortcuts=shortcuts, floor_nats=floor) if excess else None
+        if not excess:
+            return None
+        return plateau(excess, chance=chance, shortcuts=shortcuts, floor_nats=floor, threshold=threshold)
 
-    def _levels_of(self, name: str) -> tuple[float, float, dict[str, float]] | None:
-        """Chance above the floor, the floor, and shortcuts above the floor; of all targets, weighted by slice."""
+    def _levels_of(self, name: str) -> tuple[float, float, float, dict[str, float]] | None:
+        """Chance above the floor, the floor, threshold and shortcuts above it; of all targets, weighted by slice."""
         weights = {name: 1.0} if name != ALL else self._weights()
         weights = {part: weight for part, weight in weights.items() if part in self._levels}
         if not weights:
@@ -101,7 +103,13 @@ class TaskArm:
         shortcuts = {what: mean({part: self._levels[part]["shortcuts"][what] for part in weights}) for what in named}
         floor = mean(floors)
         # A level may be known by simulation: rounding must not put one below the floor.
-        return max(chance - floor, 0.0), floor, {what: max(at - floor, 0.0) for what, at in shortcuts.items()}
+        threshold = mean({part: self._levels[part]["threshold"] for part in weights}) - floor
+        return (
+            max(chance - floor, 0.0),
+            floor,
+            threshold,
+            {what: max(at - floor, 0.0) for what, at in shortcuts.items()},
+        )
 
     def _weights(self) -> dict[str, float]:
         """Targets of each slice in one cell; seeds differ in them by sampling alone."""
@@ -152,6 +160,10 @@ class PairedArms:
             treatment_diverged=pairs.treatment_diverged,
             baseline_diverged=pairs.baseline_diverged,
         )
+
+    def any_acquired(self, name: str) -> bool:
+        """Whether any cell of either arm acquired the slice within the budget."""
+        return any(updates is not None for arm in self.both for updates in arm.acquired(name))
 
     def plateaus(self, name: str, place: int) -> dict[str, Plateau] | None:
         """Where each arm is on a slice around a milestone; None where no cell says."""

@@ -13,10 +13,16 @@ from paribus.report.tables import Column, Table
 from paribus.stats.rounding import MISSING, decimals_for, declared, fixed, percent, probability
 
 HEADLINE = "these documents, random seeds"
+HEADLINE_OF_TASK = "new rows, random seeds"
+"""every seed of a task has rows of its own"""
 
 
-def estimates_table(rows: Sequence[Shown], estimates: Sequence[EstimateRow]) -> Table | None:
-    """One row a contrast and estimand, the headline first; None where nothing is due."""
+def estimates_table(rows: Sequence[Shown], estimates: Sequence[EstimateRow], *, of_task: bool = False) -> Table | None:
+    """One row a contrast and estimand, the headline first; None where nothing is due.
+
+    `of_task` says that the study reads a synthetic task, whose headline is about other rows.
+    """
+    headline_is = HEADLINE_OF_TASK if of_task else HEADLINE
     columns = (
         Column("contrast"),
         Column("estimand"),
@@ -32,7 +38,7 @@ def estimates_table(rows: Sequence[Shown], estimates: Sequence[EstimateRow]) -> 
         own = [of for of in estimates if (of.contrast, of.scale) == (row.name, row.scale) and _says(of)]
         if row.mean is not None:
             headline = (row.mean, row.standard_error, row.seeds - 1, row.interval, row.interval_confidence)
-            body.append((f"{row.name}\nscale\u00a0{row.scale}", HEADLINE, *_numbers(*headline), row.unit, ""))
+            body.append((f"{row.name}\nscale\u00a0{row.scale}", headline_is, *_numbers(*headline), row.unit, ""))
         for of in own:
             numbers = _numbers(of.mean, of.standard_error, of.degrees_of_freedom, of.interval, of.confidence)
             body.append((f"{row.name}\nscale\u00a0{row.scale}", of.estimand, *numbers, of.unit, of.note))

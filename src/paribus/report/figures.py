@@ -102,7 +102,9 @@ def noise_bars(noise: Sequence[NoiseRow], scale: str) -> list[tuple[str, float]]
         found = [
             row.sd_of_difference
             for row in noise
-            if (row.kind, row.scale, row.unit) == (kind, scale, "nats per token") and row.sd_of_difference
+            if (row.kind, row.scale) == (kind, scale)
+            and (row.unit == "nats per token" or row.metric.endswith(".nll"))  # of a task it is per target
+            and row.sd_of_difference
         ]
         if found:
             return [(kind, max(found))]

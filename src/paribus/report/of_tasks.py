@@ -4,8 +4,8 @@ A loss "per target" is the mean over the places at which a task asks something. 
 baseline, so that a negative one says that the treatment lost less (rules of evidence, section 8).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from paribus.errors import ParibusError
@@ -32,6 +32,8 @@ MARKS_IN_WORDS = (
 )
 EXPECTED: Mapping[str, str] = {"+": "+", "-": MINUS, "0": "0", "": ""}
 """how a declared sign is written"""
+ALL_TARGETS = "all"
+"""the slice of a metric that names none"""
 
 
 def mark(agreement: str) -> str:
@@ -44,9 +46,19 @@ def sign(expected: str) -> str:
     return _known(expected, EXPECTED, "declared sign of a difference")
 
 
+def declared(expected: str) -> str:
+    """The declared sign as a cell of its own, where a bare minus would read as a dash for nothing."""
+    return f"expected {sign(expected)}" if sign(expected) else "none"
+
+
+def legend(marks: Iterable[str]) -> str:
+    """What the marks say where there are any, as a note ends with it; `marks` are agreements."""
+    return MARKS_IN_WORDS if any(mark(one) for one in marks) else ""
+
+
 def asked(name: str) -> str:
     """A slice as people read it; "acted-control" is a difference of two."""
-    return f" {MINUS} ".join(name.split("-"))
+    return "all targets" if name == ALL_TARGETS else f" {MINUS} ".join(name.split("-"))
 
 
 def _known(value: str, known: Mapping[str, str], what: str) -> str:
@@ -70,7 +82,7 @@ class TaskText:
     """what a row is and what is asked"""
     knobs: Mapping[str, Any]
     primary: str
-    """the slice that a claim is about, or "acted-control": the difference of two"""
+    """the slice that the study's primary is about, "acted-control" for a difference of two, or `ALL_TARGETS`"""
     budget_updates: int
     """optimiser updates of a training run; an area under a curve depends on it"""
     targets_per_update: float
@@ -181,7 +193,8 @@ class SliceDifference:
     milestones: tuple[MilestoneDifference, ...]
     """three: the first third of the budget, the second, the end"""
     log2_updates_difference: float | None
-    """of the updates to the threshold, restricted to the budget; -1 is half of the updates. None on two slices"""
+    """of the updates to the threshold, restricted to the budget; -1 is half of the updates. None on two slices, and
+    where no cell acquired the slice: all stand at the budget then"""
     log2_updates_interval: tuple[float, float] | None
     censored: tuple[int, int]
     """seeds of the treatment and of the baseline that did not acquire the slice within the budget"""
@@ -232,6 +245,13 @@ class TunnelRow:
     """the task's own report, relative to the page; empty: none"""
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """The agreements whose marks stand beside the row, as far as it is shown."""
+        if self.waiting:
+            return ()
+        return self.difference.agreement, "" if self.difference.informative else NOT_INFORMATIVE
+
+    @property
     def waiting(self) -> bool:
         """Whether planned pairs are missing."""
         return len(self.difference.seeds) < self.planned_seeds
@@ -256,3 +276,7 @@ class TunnelContent:
     environment: Mapping[str, str]
     caveats: tuple[str, ...] = ()
     repeat_command: str = ""
+    arms: Mapping[str, str] = field(default_factory=dict)
+    """what each arm declares, by name: the settings of its mechanisms; where tasks differ in them, by name and task"""
+    difficulty: Mapping[str, str] = field(default_factory=dict)
+    """how the difficulty of each task was set, by task"""

@@ -88,7 +88,7 @@ def _caveats(content: ReportContent) -> Section:
 
 def _estimates(content: ReportContent, rows: Sequence[Shown]) -> Part:
     spread = spread_table(rows, pairing_proven=content.pairing_proven)
-    found = _tables("estimates", [estimates_table(rows, content.estimates), spread])
+    found = _tables("estimates", [estimates_table(rows, content.estimates, of_task=content.task is not None), spread])
     return Section("estimates", "Estimates", tables=found) if found else Absent("Estimates", _WAITS)
 
 
@@ -288,7 +288,7 @@ def _looks(content: ReportContent) -> Part:
 
 def _facts(content: ReportContent) -> Part:
     title = "Corpus and environment"
-    corpus = tables.facts_table("The text the study was trained and tested on", content.corpus)
+    corpus = tables.facts_table("What the study reads", content.corpus)
     environment = tables.facts_table("Where and with what the study ran", content.environment)
     found = _tables("facts", [corpus, environment], style="facts")
     return Section("environment", title, tables=found) if found else Absent(title, "Nothing is recorded about them.")

@@ -11,10 +11,18 @@ from paribus.report.blocks import Absent, Block, PageFigure, PageTable, Section
 from paribus.report.evidence import Shown, is_due, may_span, may_tell, reference_arm
 from paribus.report.learning_curves import learning_curves
 from paribus.report.numbers import count, significant
-from paribus.report.of_tasks import CAUTION, SliceDifference, TaskContent, TaskDefinition, asked
+from paribus.report.of_tasks import (
+    CAUTION,
+    NOT_INFORMATIVE,
+    SliceDifference,
+    TaskContent,
+    TaskDefinition,
+    asked,
+    declared,
+)
 from paribus.report.tables import Column, Table, without_empty_columns
 from paribus.report.task_tables import acquisition_table, differences_table, levels_table, readings_table
-from paribus.stats.rounding import percent
+from paribus.stats.rounding import MINUS, percent
 
 TITLE = "What the task shows"
 _CAPTION = (
@@ -40,6 +48,28 @@ def due_task(task: TaskContent, rows: Sequence[Shown]) -> TaskContent:
             if is_due(rows, row.contrast, row.scale)
         ),
     )
+
+
+def expectation_lines(task: TaskContent | None, rows: Sequence[Shown]) -> list[str]:
+    """For a terminal, a line for each contrast with a declared sign that is due.
+
+    Such as "deep: expected +, came out + (agrees)". The sign is that of the difference in the area under the learning
+    curve, which is what the mark is about.
+    """
+    if task is None:
+        return []
+    return [_expectation(row) for row in due_task(task, rows).differences if row.expected and row.agreement]
+
+
+def _expectation(row: SliceDifference) -> str:
+    mean = row.area_difference
+    if row.agreement == NOT_INFORMATIVE:
+        came = "the task could not tell"
+    elif mean is None:
+        came = "no mean difference"
+    else:
+        came = f"came out {'+' if mean > 0 else MINUS if mean < 0 else '0'}"
+    return f"{row.contrast}: {declared(row.expected)}, {came} ({row.agreement})"
 
 
 def task_section(task: TaskContent | None, rows: Sequence[Shown]) -> Section | Absent:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from paribus.report.numbers import count, interval
 from paribus.report.of_tasks import (
-    MARKS_IN_WORDS,
     MilestoneDifference,
     SliceDifference,
     TaskContent,
     TaskDefinition,
     asked,
+    declared,
+    legend,
     mark,
-    sign,
 )
 from paribus.report.tables import Column, Table
 from paribus.stats.rounding import MISSING, decimals_for, fixed, percent
@@ -83,21 +83,30 @@ def differences_table(task: TaskContent) -> Table:
             f"{row.contrast}\n{row.compared}",
             asked(row.slice),
             *([row.scale] if _several_scales(task) else []),
-            sign(row.expected) or MISSING,
+            declared(row.expected),
             difference_cell(row.area_difference, row.interval),
             *milestone_cells(row.milestones),
-            difference_cell(row.log2_updates_difference, row.log2_updates_interval),
-            MISSING if row.log2_updates_difference is None else f"{row.censored[0]} / {row.censored[1]}",
+            updates_cell(row, task.definition.text.budget_updates),
+            f"{row.censored[0]} / {row.censored[1]}" if told else MISSING,
             mark(row.agreement) or MISSING,
         )
         for row in task.differences
+        for told in (row.log2_updates_difference is not None or any(row.censored),)
     )
     accents = tuple("primary" if row.slice == task.definition.text.primary else "" for row in task.differences)
     levels = list(dict.fromkeys(percent(row.interval_confidence) for row in task.differences))
     held = f"Intervals: paired t over seeds, {levels[0]}, not adjusted for their number. " if len(levels) == 1 else ""
-    held += "Bold: the primary slice. " if any(accents) else ""
-    note = f"{held}The first two milestones are mid-schedule. Not acquired: treatment / baseline. {MARKS_IN_WORDS}"
+    held += f"Bold: {asked(task.definition.text.primary)}, which the primary is about. " if any(accents) else ""
+    marks = legend(row.agreement for row in task.differences)
+    note = f"{held}The first two milestones are mid-schedule. Not acquired: treatment / baseline. {marks}".strip()
     return Table("Treatment minus baseline: descriptive, no verdict", columns, body, note, accents)
+
+
+def updates_cell(row: SliceDifference, budget_updates: int) -> str:
+    """Difference of log2 updates to the threshold, or a dash and why: restricted to the budget all are equal."""
+    if row.log2_updates_difference is None and row.seeds and min(row.censored) == len(row.seeds):
+        return f"{MISSING}\nno cell acquired it within {count(budget_updates)} updates"
+    return difference_cell(row.log2_updates_difference, row.log2_updates_interval)
 
 
 def difference_cell(mean: float | None, bounds: tuple[float, float] | None, *, coarser: int = 0) -> str:

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from paribus.report import canvas
 from paribus.report.canvas import INK, Picture
 from paribus.report.numbers import interval
-from paribus.report.of_tasks import MARKS_IN_WORDS, TunnelRow, asked, mark, sign
+from paribus.report.of_tasks import TunnelRow, asked, legend, mark, sign
 from paribus.stats.rounding import MINUS, decimals_for, fixed, percent
 
 _ACCENT = "#0072b2"
@@ -230,9 +230,12 @@ def _in_words(rows: Sequence[TunnelRow]) -> str:
     return " ".join(sentences) or "No task is in this set."
 
 
-CAPTION = (
-    f"Treatment {MINUS} baseline, nats per target. Dots: seeds, which shared initial weights and rows; diamond and "
-    "bar: mean and paired t interval. Every row has its own scale, written at its ends: compare a row with zero, not "
-    "with other rows. Grey: the side (or 0) that was declared before. Up at a milestone: the treatment loses more. "
-    f"{MARKS_IN_WORDS}"
-)
+def caption(rows: Sequence[TunnelRow]) -> str:
+    """What the figure of these rows shows and how to read it."""
+    grey = "Grey: the side (or 0) that was declared before. " if any(row.difference.expected for row in rows) else ""
+    return (
+        f"Treatment {MINUS} baseline, nats per target. Dots: seeds, which shared initial weights and rows; diamond and "
+        "bar: mean and paired t interval. Every row has its own scale, written at its ends: compare a row with zero, "
+        f"not with other rows. {grey}Up at a milestone: the treatment loses more. "
+        f"{legend(one for row in rows for one in row.marks)}"
+    ).strip()

@@ -19,15 +19,16 @@ from paribus.report.machine import finite
 from paribus.report.markdown import fenced, one_line
 from paribus.report.of_tasks import CAUTION, TunnelContent, TunnelRow
 from paribus.report.page import printable
-from paribus.report.tables import Table, facts_table, to_markdown
+from paribus.report.tables import Column, Table, facts_table, to_markdown
 from paribus.report.task_section import calibration_sentence, definition_block
 from paribus.report.task_tables import levels_table
 from paribus.report.tunnel_door import WORDS, due_tunnel
-from paribus.report.tunnel_figure import CAPTION, scale_of, tunnel_figure
+from paribus.report.tunnel_figure import caption, scale_of, tunnel_figure
 from paribus.report.tunnel_table import head_of, readings_table, tally_of, tunnel_table
 from paribus.stats.words import Word
 
 PAGE, FIGURE, TEXT, DATA = "tunnel.html", "tunnel.svg", "tunnel.md", "tunnel.json"
+ARMS, DIFFICULTY = "What each arm changes", "How the difficulty of each task was set"
 FORMAT = 1
 """version of the layout of `tunnel.json`"""
 
@@ -40,7 +41,7 @@ def render_tunnel(content: TunnelContent, folder: Path) -> Path:
     content = due_tunnel(content)
     picture = tunnel_figure(content.rows, "figure-tunnel")
     narrow = tunnel_figure(content.rows, "figure-tunnel-narrow", narrow=True)
-    figure = PageFigure("", CAPTION, picture.svg, narrow.svg, picture, "tunnel")
+    figure = PageFigure("", caption(content.rows), picture.svg, narrow.svg, picture, "tunnel")
     files: dict[str, str | bytes] = {
         DATA: tunnel_json(content),
         TEXT: tunnel_markdown(content),
@@ -59,6 +60,8 @@ def tunnel_markdown(content: TunnelContent) -> str:
     parts += [f"**{one_line(CAUTION)}**\n"]
     readings = readings_table(content)
     parts += ["## Where the arms end, and what each row can say\n", to_markdown(readings)] if readings.rows else []
+    for title, facts in ((ARMS, _arms(content)), (DIFFICULTY, _difficulty(content))):
+        parts += [f"## {title}\n", to_markdown(facts)] if facts.rows else []
     doubts = "".join(f"- {one_line(caveat)}\n" for caveat in content.caveats)
     parts += ["## What could still be wrong\n", doubts] if doubts else []
     parts += ["## The tasks\n"] if content.definitions else []
@@ -75,6 +78,16 @@ def tunnel_json(content: TunnelContent) -> str:
     """All numbers in full, of a content that went through `due_tunnel`; what is not finite is null."""
     data = {"format": FORMAT, "caution": CAUTION, "files": [], **asdict(content)}
     return json.dumps(finite(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _arms(content: TunnelContent) -> Table:
+    return Table("Settings as declared", (Column("arm"), Column("settings")), tuple(content.arms.items()))
+
+
+def _difficulty(content: TunnelContent) -> Table:
+    return Table(
+        "Calibration of the baseline", (Column("task"), Column("calibration")), tuple(content.difficulty.items())
+    )
 
 
 @dataclass(frozen=True)
@@ -138,6 +151,9 @@ def _html(content: TunnelContent, figure: PageFigure) -> str:
         lines=_lines(content.rows, table),
         caution=CAUTION,
         readings=readings_table(content),
+        titles=(ARMS, DIFFICULTY),
+        arms=_arms(content),
+        difficulty=_difficulty(content),
         blocks=[definition_block(one, f"task-{number}") for number, one in enumerate(content.definitions, 1)],
         facts=facts_table("Where and with what the set ran", content.environment),
     )

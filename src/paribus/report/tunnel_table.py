@@ -5,14 +5,14 @@ from paribus.report.of_tasks import (
     AGAINST,
     AGREES,
     FULL,
-    MARKS_IN_WORDS,
     NOT_INFORMATIVE,
     OPEN,
     TunnelContent,
     TunnelRow,
     asked,
+    declared,
+    legend,
     mark,
-    sign,
 )
 from paribus.report.tables import Column, Table, without_empty_columns
 from paribus.report.task_tables import MILESTONES, acquired, difference_cell, milestone_cells
@@ -42,7 +42,8 @@ def tunnel_table(content: TunnelContent) -> Table:
         )
     else:
         rule = f"{direction_check(content)} Nothing is adjusted for the number of rows. "
-    note = f"{about}{rule}The first two milestones are mid-schedule. {MARKS_IN_WORDS}"
+    marks = legend(one for row in content.rows for one in row.marks)
+    note = f"{about}{rule}The first two milestones are mid-schedule. {marks}".strip()
     table = Table("Treatment minus baseline on each task's primary slice", columns, body, note)
     return without_empty_columns(table, keep=4)
 
@@ -57,7 +58,7 @@ def _cells(row: TunnelRow, full: bool) -> tuple[str, ...]:
     return (
         f"{row.title}\n{row.task}",
         f"{asked(of.slice)}\n{of.compared}",
-        sign(of.expected) or MISSING,
+        declared(of.expected),
         (mark(of.agreement) or MISSING) + ("" if row.waiting or of.informative else _uninformative(of.agreement)),
         area,
         *milestone_cells(of.milestones),
@@ -102,7 +103,8 @@ def tally_of(content: TunnelContent) -> str:
         if any(row.difference.agreement == key for row in shown)
     ]
     undeclared = sum(not row.difference.agreement for row in shown)
-    counts += [f"{undeclared} without a mark"] if undeclared else []
+    alone = undeclared == len(content.rows)
+    counts += ["no sign was declared" if alone else f"{undeclared} without a declared sign"] if undeclared else []
     waiting = len(content.rows) - len(shown)
     counts += [f"{waiting} waiting for planned seeds"] if waiting else []
     tasks = len({row.task for row in content.rows})
@@ -113,12 +115,14 @@ def tally_of(content: TunnelContent) -> str:
 
 
 def readings_table(content: TunnelContent) -> Table:
-    """Where the arms of each row end, and what the row can say, of a content that went through `due_tunnel`."""
+    """Where the arms of each row end and what follows, of a content that went through `due_tunnel`."""
     body = []
     for row in content.rows:
         of = row.difference
-        said = " ".join(part for part in (of.informative_sentence, of.ratio_sentence, of.rate_sentence) if part)
-        if said or row.plateau:
-            body.append((f"{row.task}\n{of.compared}", asked(of.slice), row.plateau or MISSING, said or MISSING))
-    columns = (Column("task"), Column("slice"), Column("where the arms end"), Column("what it can say"))
-    return without_empty_columns(Table("Plateaus and readings", columns, tuple(body)), keep=2)
+        # Whether a row is informative is judged by where its arms end, so that sentence says it.
+        ends = f"{row.plateau.rstrip('.')}." if row.plateau else ""
+        parts = (of.informative_sentence or ends, of.ratio_sentence, of.rate_sentence)
+        if said := " ".join(part for part in parts if part):
+            body.append((f"{row.task}\n{of.compared}", asked(of.slice), said))
+    columns = (Column("task"), Column("slice"), Column("where the arms end, and what that can say"))
+    return Table("Plateaus and readings", columns, tuple(body))

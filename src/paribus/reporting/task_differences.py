@@ -79,6 +79,8 @@ def _described(
         interval = t_interval(pairs.differences, confidence)
     arms = PairedArms(study, contrast, pairs.seeds)
     acquisition = arms.acquisition(slices[0], pairs) if len(slices) == 1 else None
+    # Where no cell acquired the slice all stand at the budget: a difference of 0 would read like a measurement.
+    updates = acquisition if acquisition is not None and arms.any_acquired(slices[0]) else None
     told = informative_about(arms, slices)
     difference = SliceDifference(
         contrast=name,
@@ -91,8 +93,8 @@ def _described(
         seeds=tuple(sorted({*pairs.seeds, *pairs.diverged})),
         differences=_by_seed(pairs),
         milestones=arms.milestones(slices),
-        log2_updates_difference=None if acquisition is None else acquisition.mean_log2,
-        log2_updates_interval=None if acquisition is None else acquisition.interval_log2,
+        log2_updates_difference=None if updates is None else updates.mean_log2,
+        log2_updates_interval=None if updates is None else updates.interval_log2,
         censored=(0, 0) if acquisition is None else _censored(acquisition),
         ratio_sentence="" if acquisition is None else _sentence(acquisition.sentence),
         informative=told.informative,

@@ -56,7 +56,7 @@ def definition(study: ReadStudy) -> TaskDefinition | None:
         title=planned["title"],
         sentence=planned["sentence"],
         knobs=planned["knobs"],
-        primary=planned["primary"],
+        primary="-".join(parse(experiment.contrasts[experiment.primary].metric).slices) or ALL,
         budget_updates=budget_updates(experiment, next(iter(experiment.scales))),
         targets_per_update=_targets(study),
         row_length=planned["row_length"],
@@ -123,15 +123,14 @@ def _acquisitions(study: ReadStudy, cells: list[ReadCell], slices: tuple[str, ..
 
 
 def _differences(study: ReadStudy, verdicts: tuple[Verdict, ...], found: TaskDefinition) -> Iterator[SliceDifference]:
-    """Each pair of arms once: on what its contrast is about, on the task's primary, and on every slice."""
+    """Each pair of arms once: on what its contrast is about, on what the primary is about, and on every slice."""
     seen = set()
     slices = [levels.slice for levels in found.levels]
     for contrast, verdict in due(study, verdicts):
         if contrast.minus_treatment is not None:
             continue
         own = "-".join(parse(contrast.metric).slices) or ALL
-        primary = [found.text.primary] if set(found.text.primary.split("-")) <= {*slices, ALL} else []
-        every: dict[str, None] = dict.fromkeys([own, *primary, *(slices if len(slices) > 1 else [])])
+        every: dict[str, None] = dict.fromkeys([own, found.text.primary, *(slices if len(slices) > 1 else [])])
         for name in every:
             key = (verdict.scale, contrast.arms, name)
             if key in seen:

@@ -14,7 +14,9 @@ Nor does one with w above half of chance - floor: every loss between the two wou
 would tell nothing.
 
 A contrast is *not informative* only if all its arms sit on one plateau. It is always from evidence that a contrast is
-called so: where a plateau cannot be told, it counts as informative.
+called so: where a plateau cannot be told, it counts as informative. What compares whole learning curves needs more:
+arms that end on one plateau may differ in how soon they came to it, provided that coming to it is learning. Coming down
+to chance is not: a constant prediction is there without any training (`informative_area`).
 """
 
 import math
@@ -56,11 +58,24 @@ class Plateau:
     """seeds by the level that each is nearest to, or by the levels where they are too close to part"""
     sits_on: tuple[str, ...]
     """the levels that the arm sits on, empty where it sits on none"""
+    threshold: float
+    """excess loss below which a seed counts as having acquired the slice"""
 
     @property
     def seeds(self) -> int:
         """all of them, diverged ones too"""
         return len(self.excess) + self.diverged
+
+    def never_below_chance(self, *, acquired: bool) -> bool:
+        """Whether the arm is at chance or above it, so that it has learned nothing of the slice.
+
+        Every seed is, within the least band. Where no cell acquired the slice until the end (`acquired` false) the mean
+        of the seeds is enough, since no seed then hides having learned behind others that are worse than chance.
+        """
+        if self.mean is None or self.diverged:
+            return False
+        lowest = min(self.excess) if acquired else self.mean
+        return lowest >= (1 - LEAST_BAND) * self.levels[CHANCE]
 
     @property
     def untold(self) -> bool:
@@ -81,6 +96,9 @@ class Plateau:
             return f"sits on {self.named(self.sits_on)}" + (" (one seed)" if self.seeds == 1 else "")
         counts = ", ".join(f"{count} nearest {_listed(names)}" for names, count in self.nearest.items())
         assert self.mean is not None
+        if len(self.nearest) == 1 and not self.untold and 0 < self.mean < self.levels[CHANCE]:
+            # The nearest level of all seeds says little about an arm under way: half-way it is the floor already.
+            counts = f"{sum(value < self.threshold for value in self.excess)} below the threshold"
         if self.untold:
             reason = f"on no plateau that can be told within {fixed(self.half_width, _DECIMALS)} nats"
         else:
@@ -106,14 +124,21 @@ class Informative:
 
 
 def plateau(
-    final_excess: Sequence[float | None], *, chance: float, shortcuts: Mapping[str, float], floor_nats: float = 0.0
+    final_excess: Sequence[float | None],
+    *,
+    chance: float,
+    shortcuts: Mapping[str, float],
+    floor_nats: float = 0.0,
+    threshold: float | None = None,
 ) -> Plateau:
     """Where an arm ends, from the excess loss of each seed in its last window; None marks a diverged cell.
 
-    `chance` and `shortcuts` (by what they do) are in nats per target above the floor, which is 0; `floor_nats` is the
-    floor's own loss, for printing. ParibusError for a loss that is not finite, no seed, or malformed levels.
+    `chance`, `shortcuts` (by what they do) and `threshold` (half of chance unless given) are in nats per target above
+    the floor, which is 0; `floor_nats` is the floor's own loss, for printing. ParibusError for a loss that is not
+    finite, no seed, or malformed levels.
     """
     levels = _levels(chance, shortcuts)
+    threshold = chance / 2 if threshold is None else threshold
     excess = tuple(float(value) for value in final_excess if value is not None)
     if not final_excess or not all(math.isfinite(value) for value in excess):
         raise ParibusError(
@@ -124,7 +149,7 @@ def plateau(
         )
     diverged = len(final_excess) - len(excess)
     if not excess:
-        return Plateau(excess, diverged, levels, floor_nats, None, None, {}, ())
+        return Plateau(excess, diverged, levels, floor_nats, None, None, {}, (), threshold)
     mean, half_width = float(np.mean(excess)), LEAST_BAND * chance
     if len(excess) > 1:
         spread = float(np.std(excess, ddof=1)) * math.sqrt(1 + 1 / len(excess))
@@ -135,7 +160,7 @@ def plateau(
     sits = not diverged and len(nearest) == 1 and not _tells_nothing(half_width, levels)
     # Where all seeds are nearest to one level so is their mean: that level is in the band if any is.
     sits_on = tuple(name for name in levels if abs(mean - levels[name]) <= half_width) if sits else ()
-    return Plateau(excess, diverged, levels, floor_nats, mean, half_width, nearest, sits_on)
+    return Plateau(excess, diverged, levels, floor_nats, mean, half_width, nearest, sits_on, threshold)
 
 
 def informative(plateaus: Mapping[str, Plateau]) -> Informative:
@@ -151,7 +176,7 @@ def informative(plateaus: Mapping[str, Plateau]) -> Informative:
             received=f"arms {sorted(plateaus)}",
             remedy="give the plateaus of every arm of the contrast on one slice",
         )
-    common = tuple(name for name in arms[0].levels if all(name in arm.sits_on for arm in arms))
+    common = _common(arms)
     if common:
         return Informative(
             False, f"{'both' if len(arms) == 2 else f'all {len(arms)} arms'} sit on {arms[0].named(common)}"
@@ -159,9 +184,50 @@ def informative(plateaus: Mapping[str, Plateau]) -> Informative:
     for level, at in arms[0].levels.items():
         leaving = [name for name, arm in plateaus.items() if level not in arm.sits_on]
         if len(leaving) == 1 and _left(plateaus[leaving[0]], at):
-            reason = f"only {leaving[0]} leaves {arms[0].named((level,))}: the ratio of updates is bounded"
+            reason = (
+                f"only {leaving[0]} leaves {arms[0].named((level,))}, so the ratio of updates is bounded; "
+                f"{leaving[0]} {plateaus[leaving[0]].sentence}"
+            )
             return Informative(True, reason, ratio_bounded=True)
     return Informative(True, "; ".join(f"{name} {arm.sentence}" for name, arm in plateaus.items()))
+
+
+def informative_area(early: Mapping[str, Plateau], end: Mapping[str, Plateau], *, acquired: bool = True) -> Informative:
+    """Whether the areas under the learning curves of these arms could differ in what they learned, and why.
+
+    `early` and `end` are the arms, by name, around the first milestone and at the end of one slice; `acquired` is
+    whether any cell of them acquired the slice. Arms that end on different plateaus are judged as by `informative`.
+    Arms that end on one were not told apart if they all held it from the first milestone on; of a level that is as high
+    as chance, above chance counts as holding it. ParibusError as for `informative`.
+    """
+    at_end = informative(end)
+    if at_end.informative:
+        return at_end
+    common = _common(list(end.values()))
+    if set(common).intersection(*(arm.sits_on for arm in early.values())):
+        return Informative(False, f"{at_end.reason} from the first milestone to the end")
+    levels = next(iter(end.values())).levels
+    high = [name for name in common if levels[name] >= (1 - LEAST_BAND) * levels[CHANCE]]
+    if high and all(
+        set(high).intersection(arm.sits_on) or arm.never_below_chance(acquired=acquired) for arm in early.values()
+    ):
+        return Informative(
+            False,
+            f"{at_end.reason} at the end and were there or above it at the first milestone: coming down to chance is "
+            "not learning the task",
+        )
+    when = f"{at_end.reason} at the end and not at the first milestone"
+    if FLOOR in common:
+        return Informative(True, f"{when}: the area compares how soon the floor is reached")
+    found = [name for name in common if name not in high]
+    if found:
+        return Informative(True, f"{when}: the area compares how soon {_listed(found)} is found; nobody got further")
+    return Informative(True, f"{when}: the area compares how the arms came back to it")
+
+
+def _common(arms: Sequence[Plateau]) -> tuple[str, ...]:
+    """Levels that all arms sit on."""
+    return tuple(name for name in arms[0].levels if all(name in arm.sits_on for arm in arms))
 
 
 def _levels(chance: float, shortcuts: Mapping[str, float]) -> dict[str, float]:

@@ -94,6 +94,8 @@ def _interval(verdict: Verdict) -> str:
 
 
 def _score(verdict: Verdict) -> str:
+    if verdict.word is Word.NO_INFORMATION and not verdict.mean:
+        return "No pair differs."
     direction = "lower" if verdict.lower_is_better else "higher"
     text = (
         f"{verdict.treatment} is better in {verdict.wins} of {count_of(verdict.seeds, 'pair')} ({direction} is better)"
@@ -158,7 +160,8 @@ _WITHOUT_A_TEST = {
     ),
     Word.NOT_INFORMATIVE: (
         "The task could not tell the arms apart: neither a difference nor equivalence can be concluded, and the "
-        "numbers only describe."
+        "numbers only describe. More seeds will not settle this; a longer budget or easier knobs may "
+        "(`paribus calibrate`)."
     ),
     Word.NO_INFORMATION: (
         "All differences (of the study, or of one stage) are identical: the seeds carry no information about chance, "

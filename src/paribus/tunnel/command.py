@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -31,18 +32,23 @@ def run_tunnel(suite: Suite, runs: Path, console: Console, repeat_command: str) 
         return False
     page = ""
     if outcome.experiments:
+        where = folder / suite.part
         reports = _reports(suite, outcome.experiments, folder) if suite.name == FULL else {}
         content = tunnel_content(
             suite.name,
             outcome.experiments,
             folder,
             failures=outcome.failures,
-            seconds=seconds(folder),
+            # Of a part, nobody knows: its cells may have been trained with the rest of the set.
+            seconds=None if suite.part else seconds(folder),
             repeat_command=repeat_command,
             reports=reports,
         )
+        if suite.part:
+            where.mkdir(exist_ok=True)
+            content = replace(content, caveats=(_of_a_part(suite), *content.caveats))
         record_looks(outcome.experiments, folder)
-        page = str(render_tunnel(content, folder))
+        page = str(render_tunnel(content, where))
         show(content, console)
         console.print(f"page: {page}", highlight=False, markup=False, soft_wrap=True)
     require_results(outcome, page)
@@ -63,8 +69,14 @@ def _reports(suite: Suite, experiments: Mapping[str, Experiment], folder: Path) 
         if study.task in experiments:
             arguments = f"{study.file} --runs {folder}"
             publish(Asked(study.file, study.experiment, folder, arguments), "tunnel", quiet)
-            found[study.task] = f"{study.experiment.study}/{REPORT}"
+            found[study.task] = f"{'../' if suite.part else ''}{study.experiment.study}/{REPORT}"
     return found
+
+
+def _of_a_part(suite: Suite) -> str:
+    tasks = ", ".join(study.task for study in suite.studies)
+    words = " Its words are those of one family over these rows alone." if suite.name == FULL else ""
+    return f"A part of the set: {tasks}, {len(suite.studies)} of its {suite.whole} tasks.{words}"
 
 
 def _require_no_divergence(experiments: Mapping[str, Experiment], folder: Path) -> None:

@@ -4,8 +4,10 @@ A smoke set has one row a task, its primary, and no word: it is a direction chec
 contrast, each on its task's primary slice, and the words of one family over all rows (`paribus.tunnel.family`).
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.experiment.calibration import State, calibration_of
@@ -61,7 +63,37 @@ def tunnel_content(
         environment=next((study.plan["environment"] for study in studies.values()), {}),
         caveats=tuple(_caveats(name, studies, failures or {})),
         repeat_command=repeat_command,
+        arms=_arms({task: study.experiment for task, study in studies.items()}),
+        difficulty={task: calibration_of(study.experiment).sentence for task, study in studies.items()},
     )
+
+
+def _arms(experiments: Mapping[str, Experiment]) -> dict[str, str]:
+    """The table of every arm that has one, as its file writes it; under a name of its own where tasks differ in it."""
+    tables: dict[str, dict[str, str]] = {}
+    for task, experiment in experiments.items():
+        for name, table in experiment.arms.items():
+            if table:
+                tables.setdefault(name, {}).setdefault(_settings(table), task)
+    return {
+        name if len(found) == 1 else f"{name} ({task})": settings
+        for name, found in tables.items()
+        for settings, task in found.items()
+    }
+
+
+def _settings(table: Mapping[str, Any]) -> str:
+    """One line a field: `mask = { name = "mypackage.idea:mine", width = 8 }`."""
+    return "; ".join(f"{name} = {_value(value)}" for name, value in table.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{name} = {_value(entry)}" for name, entry in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value)
 
 
 def record_looks(experiments: Mapping[str, Experiment], runs: Path) -> None:

@@ -47,6 +47,7 @@ def run_suite(suite: Suite, runs: Path, console: Console) -> Outcome:
     started = time.monotonic()
     studies: dict[str, Study] = {}
     failures: dict[str, ParibusError] = {}
+    _say(console, _announced(suite))
     for study in suite.studies:
         try:
             opened = _prepared(study, runs, console)
@@ -68,6 +69,13 @@ def run_suite(suite: Suite, runs: Path, console: Console) -> Outcome:
         measure_missing_costs(study.experiment, study.arms, study.folder, console)
     trained = {task: study.experiment for task, study in studies.items() if task not in failures}
     return Outcome(True, trained, failures)
+
+
+def _announced(suite: Suite) -> str:
+    """What the set consists of, before anything of it is looked at."""
+    cells = {study.task: len(study.experiment.cell_keys()) for study in suite.studies}
+    told = ", ".join(f"{task} {count}" for task, count in cells.items())
+    return f"{len(cells)} task{'s' if len(cells) > 1 else ''}, {sum(cells.values())} cells: {told}"
 
 
 def _prepared(study: TaskStudy, runs: Path, console: Console) -> Study | None:
@@ -101,7 +109,7 @@ def _train(
     """Every missing cell behind one bar; False where Ctrl-C stopped them. Adds to `failures` what ended workers."""
     cells = [cell for of_study in missing.values() for cell in of_study]
     updates = sum(cell.length.steps - cell.length.leaves_after for cell in cells)
-    _say(console, f"training {len(cells)} cells of {len(missing)} tasks")
+    _say(console, f"training {len(cells)} cells of {len(missing)} task{'s' if len(missing) > 1 else ''}")
     with live_study(console, len(cells), updates) as on_event:
         for task, of_study in missing.items():
             experiment = studies[task].experiment

@@ -6,6 +6,7 @@ from paribus.report.of_tasks import CAUTION, TunnelContent
 from paribus.report.tables import to_text
 from paribus.report.tunnel_door import due_tunnel
 from paribus.report.tunnel_table import head_of, tally_of, tunnel_table
+from paribus.stats.power import count_of
 from paribus.tunnel.running import Outcome
 
 
@@ -34,7 +35,7 @@ def require_results(outcome: Outcome, page: str = "") -> None:
     remedy = first.remedy if same or len(tasks) == 1 else ""
     kept = f"; finished tasks are kept: {page}" if outcome.experiments else ""
     raise type(first)(
-        f"no result for {len(tasks)} of {len(tasks) + len(outcome.experiments)} tasks ({', '.join(tasks)})",
+        f"no result for {len(tasks)} of {count_of(len(tasks) + len(outcome.experiments), 'task')} ({', '.join(tasks)})",
         expected=first.expected,
         received="; ".join(filter(None, because)),
         remedy=f"{remedy or 'mend it and run the same command again'}{kept}",

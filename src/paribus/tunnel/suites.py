@@ -7,10 +7,9 @@ that mechanism, and every study has another name, so that its cells and random s
 """
 
 import hashlib
-import importlib.util
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from paribus import mechanisms
 from paribus.errors import ExperimentFileError, nearest
 from paribus.experiment import loading
 from paribus.experiment.spec import SEAM_FIELDS, Base, Experiment
-from paribus.experiment.trial import BASELINE, INLINE, by_name, inline
+from paribus.experiment.trial import BASELINE, INLINE, plain_name, table_of
 from paribus.mechanisms.contract import Seam
 from paribus.refusal import refusal
 
@@ -53,11 +52,21 @@ class Suite:
     studies: tuple[TaskStudy, ...]
     own: str = ""
     """what the names of studies and folder end in for a mechanism of one's own; empty for the shipped arms"""
+    whole: int = 0
+    """tasks of the set of which these are a part; 0 where these are all"""
 
     @property
     def folder_name(self) -> str:
-        """Of the page and of the studies' run folders."""
+        """Of the studies' run folders, and of the page of the whole set."""
         return f"tunnel-{self.name}" + (f"-{self.own}" if self.own else "")
+
+    @property
+    def part(self) -> str:
+        """Of a part of a set, the folder of its page beside its studies; empty for a whole set.
+
+        A part shares the set's cells; its page has other rows, so that it never takes the place of the set's.
+        """
+        return f"only-{'-'.join(study.task for study in self.studies)}" if self.whole else ""
 
 
 def load_suite(name: str) -> Suite:
@@ -84,6 +93,24 @@ def load_suite(name: str) -> Suite:
     return Suite(name, studies)
 
 
+def only(suite: Suite, tasks: Sequence[str]) -> Suite:
+    """The suite with the tasks of these names alone, in its own order; all of it where none is named.
+
+    ExperimentFileError where it has no task of a name.
+    """
+    known = [study.task for study in suite.studies]
+    for name in tasks:
+        if name not in known:
+            raise ExperimentFileError(
+                f"--task: the {suite.name} set has no task of this name",
+                expected=", ".join(known),
+                received=f"'{name}'",
+                remedy=nearest(name, known),
+            )
+    chosen = tuple(study for study in suite.studies if study.task in tasks)
+    return replace(suite, studies=chosen, whole=suite.whole or len(suite.studies)) if tasks else suite
+
+
 def with_mechanism(suite: Suite, text: str) -> Suite:
     """The suite with the arms "the base" and "the base with this mechanism" in place of its own.
 
@@ -93,7 +120,7 @@ def with_mechanism(suite: Suite, text: str) -> Suite:
     arm, table = _arm(text)
     digest = hashlib.blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=3).hexdigest()
     own = f"{arm}-{digest}"
-    return Suite(suite.name, tuple(_with_arm(study, arm, table, own) for study in suite.studies), own)
+    return replace(suite, studies=tuple(_with_arm(study, arm, table, own) for study in suite.studies), own=own)
 
 
 def _with_arm(study: TaskStudy, arm: str, table: dict[str, Any], own: str) -> TaskStudy:
@@ -123,14 +150,14 @@ def _with_arm(study: TaskStudy, arm: str, table: dict[str, Any], own: str) -> Ta
     try:
         experiment.arm(arm)
     except ValidationError as error:
-        raise refusal(error, OPTION, Base) from None
+        raise refusal(error, f"{OPTION}: ", Base) from None
     return TaskStudy(study.file, experiment)
 
 
 def _arm(text: str) -> tuple[str, dict[str, Any]]:
     """Name and table of the arm, whose mechanisms are known to exist."""
     try:
-        table = inline(text) if "=" in text else _of_module(text) if _is_module(text) else by_name(text)
+        table = table_of(text)
         for seam, mechanism in table.items():
             mechanisms.resolve(Seam(seam), mechanism, seam)
     except ExperimentFileError as error:
@@ -140,41 +167,6 @@ def _arm(text: str) -> tuple[str, dict[str, Any]]:
             received=error.received,
             remedy=error.remedy,
         ) from None
-    names = [_plain(table[seam]["name"]) for seam in SEAM_FIELDS if seam in table]
+    names = [plain_name(table[seam]["name"]) for seam in SEAM_FIELDS if seam in table]
     name = "-".join(names)
     return (INLINE if name in ("", BASELINE) else name), table
-
-
-def _plain(name: str) -> str:
-    return name.rpartition(mechanisms.OF_MODULE)[2]
-
-
-def _is_module(text: str) -> bool:
-    """Whether a module is meant: "a.b", "a:b", or a name that no mechanism has and that can be imported."""
-    if "." in text or mechanisms.OF_MODULE in text:
-        return True
-    known = {name for seam in Seam for name in mechanisms.mechanisms(seam)}
-    return text not in known and text.isidentifier() and importlib.util.find_spec(text) is not None
-
-
-def _of_module(text: str) -> dict[str, Any]:
-    module, _, name = text.partition(mechanisms.OF_MODULE)
-    found = mechanisms.declared_in(module)
-    if not name and len(found) > 1:
-        raise ExperimentFileError(
-            f"'{module}' declares {len(found)} mechanisms",
-            expected="one of them: " + ", ".join(found),
-            received=f"'{text}'",
-            remedy=f"name one, such as {next(iter(found))}",
-        )
-    full = text if name else next(iter(found))
-    if full not in found:
-        raise ExperimentFileError(
-            f"'{module}' declares no mechanism '{name}'",
-            expected=", ".join(found),
-            received=f"'{text}'",
-            remedy=nearest(full, found),
-        )
-    config = found[full]
-    example: Mapping[str, Any] = config.example
-    return {str(config.seam): {"name": full, **example}}

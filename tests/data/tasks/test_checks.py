@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 
 from paribus.data.tasks import tasks
 from paribus.data.tasks.carry import Carry
-from paribus.data.tasks.checks import check_causality, check_readers, check_rows, check_task
+from paribus.data.tasks.chain import Chain
+from paribus.data.tasks.checks import check_causality, check_oracle, check_readers, check_rows, check_task
 from paribus.data.tasks.contract import Levels, Rows, Task, uniform_nats
 from paribus.data.tasks.cross import Cross
 from paribus.data.tasks.hop import Hop
+from paribus.data.tasks.levels import check_levels
 from paribus.data.tasks.mano import Mano
 from paribus.data.tasks.readers import one_token_leak
+from paribus.data.tasks.static import Static
+from paribus.data.tasks.tally import Tally
+from paribus.data.tasks.twin import Twin
 from paribus.errors import CorpusError
 
 CLOSED = "at least the lowest loss that `levels` declares"
@@ -214,8 +219,9 @@ def test_an_undeclared_shortcut_is_found() -> None:
     ],
 )  # fmt: skip
 def test_rows_that_break_the_contract_are_refused_with_the_reason(change: Change, words: str) -> None:
-    with pytest.raises(CorpusError, match=words):
+    with pytest.raises(CorpusError, match=words) as refused:
         check_task(planted(change), 5)
+    assert refused.value.remedy
 
 
 def test_rows_that_differ_from_call_to_call_are_refused() -> None:
@@ -313,8 +319,9 @@ def test_a_bad_declaration_is_refused_with_the_reason(names: dict[str, Any], wor
             return Recall().levels(row_length)
 
     task = type("Changed", (Declared,), {**names, "__module__": __name__})()
-    with pytest.raises(CorpusError, match=words):
+    with pytest.raises(CorpusError, match=words) as refused:
         check_task(task, 5)
+    assert refused.value.remedy
 
 
 def test_a_missing_declaration_is_named() -> None:
@@ -323,3 +330,167 @@ def test_a_missing_declaration_is_named() -> None:
 
     with pytest.raises(CorpusError, match="no name, title, sentence, slices, primary, tiny, tiny_row_length"):
         check_task(Unnamed(), 5)
+
+
+class Shift(Task):
+    """Say the token that stood `distance` places before: right or wrong by its knobs, while its tiny instance is right.
+
+    A declared shortcut gives the answer away, so nothing but what a test plants is wrong.
+    """
+
+    name = "shift"
+    title = "say an earlier token"
+    sentence = "Tokens are uniform; after each an earlier one is asked."
+    slices = ("odd", "even")
+    primary = "odd"
+    tiny: ClassVar[Mapping[str, Any]] = {"symbols": 2, "distance": 2, "declared_distance": 2}
+    tiny_row_length = 5
+
+    symbols: int = 16
+    distance: int = 3
+    declared_distance: int = 3
+    """of the shortcut; with another one the answer stands where nobody declares it"""
+    constant: bool = False
+    spare: int = 0
+    """tokens of the vocabulary that are never used"""
+    chance_choices: int = 0
+    """answers that chance is declared for; 0 the right number"""
+    declared_floor: float = 0.0
+    oracle_distance: int = 0
+    """where the oracle looks; 0 the right place"""
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.symbols + self.spare
+
+    @property
+    def least_row_length(self) -> int:
+        return self.distance + 1
+
+    def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+        tokens = self.draws(seed, step, row).integers("tokens", self.symbols, row_length)
+        asked = np.broadcast_to(np.arange(row_length) >= self.distance, tokens.shape).copy()
+        targets = np.where(asked & (not self.constant), np.roll(tokens, self.distance, axis=1), 0)
+        labels = np.where(asked, np.arange(row_length) % 2, 0).astype(np.int16)
+        nothing = np.full(tokens.shape, -1)
+        return Rows(
+            tokens, targets, asked, labels, np.zeros(tokens.shape), nothing, np.zeros(tokens.shape, dtype=np.int32)
+        )
+
+    def levels(self, row_length: int) -> Mapping[str, Levels]:  # noqa: ARG002 (the same at every length)
+        known = {"the one token": 0.0} if self.declared_distance == self.distance else {}
+        return dict.fromkeys(
+            self.slices, Levels(uniform_nats(self.chance_choices or self.symbols), self.declared_floor, known)
+        )
+
+    def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:  # noqa: ARG002 (nothing is stored)
+        found = np.zeros((*tokens.shape, self.vocabulary_size))
+        back = self.oracle_distance or self.distance
+        for t in range(self.distance, tokens.shape[1]):
+            found[np.arange(len(tokens)), t, 0 if self.constant else tokens[:, t - back]] = 1.0
+        return found
+
+
+def test_the_task_that_wrong_knobs_are_planted_in_passes() -> None:
+    check_task(Shift(), 32)
+    check_task(Shift(symbols=512, spare=100), 32)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"constant": True}, r"every target is the token 0[\s\S]*two different answers"),
+        ({"spare": 48, "chance_choices": 64}, r"chance on slice 'odd'[\s\S]*expected: 2\.7\d\d nats[\s\S]*4\.159"),
+        ({"chance_choices": 20}, r"chance on slice 'odd'[\s\S]*expected: 2\.7\d\d nats[\s\S]*2\.996"),
+        ({"chance_choices": 14}, r"chance on slice 'odd'[\s\S]*expected: 2\.7\d\d nats[\s\S]*2\.639"),
+        ({"chance_choices": 1}, r"on slice 'odd' there is nothing to learn"),
+        ({"declared_floor": 0.5}, r"the floor of slice 'odd'[\s\S]*expected: 0\.000[\s\S]*received: 0\.500"),
+        ({"declared_distance": 2}, r"a target can be read off the token 3 places back: 0\.\d\d nats[\s\S]*2\.77"),
+        ({"oracle_distance": 2}, r"oracle and `floor_nats` disagree[\s\S]*probability 1[\s\S]*received: 0"),
+    ],
+)  # fmt: skip
+def test_what_only_the_real_knobs_do_wrong_is_refused_with_both_numbers(knobs: dict[str, Any], words: str) -> None:
+    with pytest.raises(CorpusError, match=words) as refused:
+        check_task(Shift(**knobs), 32)
+    assert refused.value.remedy
+
+
+def test_a_shortcut_of_one_slice_that_only_the_real_knobs_have_is_found() -> None:
+    """The slice is seen by the token before: each is held against its own levels."""
+
+    class UnawareOfRawKeys(Cross):
+        name = "unaware_of_raw_keys"
+
+        def levels(self, row_length: int) -> Mapping[str, Levels]:
+            found = super().levels(row_length)
+            return found if self.m else {**found, "QS": replace(found["QS"], shortcuts={})}
+
+    check_task(UnawareOfRawKeys(m=1), 32)
+    with pytest.raises(CorpusError, match=r"slice 'QS' can be read off the token 0 places back: 0\.\d\d nats"):
+        check_task(UnawareOfRawKeys(m=0), 24)
+
+
+def test_a_slice_that_only_many_rows_show_needs_levels_too() -> None:
+    """Two rows in a hundred: the two dozen that are looked at first need not hold one."""
+
+    class Rare(Shift):
+        name = "rare"
+        slices = ("odd", "even", "rare")
+
+        def rows(self, seed: int, step: NDArray[np.int64], row: NDArray[np.int64], row_length: int) -> Rows:
+            found = super().rows(seed, step, row, row_length)
+            rare = self.draws(seed, step, row).uniform("rare") < 0.02
+            return put(found, "slice", row_length - 1, np.where(rare, 2, found.slice[:, -1]))
+
+        def levels(self, row_length: int) -> Mapping[str, Levels]:
+            return {name: Shift().levels(row_length)[name] for name in ("odd", "even")}
+
+    with pytest.raises(CorpusError, match=r"slice that `levels` does not name[\s\S]*received: 2 \('rare'\)"):
+        check_levels(Rare(), 32)
+
+
+@pytest.mark.parametrize(
+    ("task", "row_length"),
+    [
+        (Cross(m=0), 24),
+        (Cross(m=2, digits=7, records=5, contents=24), 25),
+        (Cross(kind="deep-content"), 32),
+        (Carry(by="hops"), 36),
+        (Chain(order=2, states=6), 128),
+        (Hop(names=512), 64),
+        (Static(), 16),
+        # Slices by the answer: chance is pooled, on the rarest above the logarithm of the vocabulary.
+        (Tally(symbols=8, classes=8), 64),
+        (Tally(symbols=8), 24),
+        (Tally(symbols=128), 64),
+        (Tally(anchor=True), 64),
+        (Twin(overlap="never"), 64),
+        (Twin(overlap="split"), 64),
+        (Twin(), 256),
+    ],
+    ids=lambda value: f"{value.name} {value.model_dump()}" if isinstance(value, Task) else str(value),
+)
+def test_levels_and_oracle_of_other_knobs_and_lengths_hold(task: Task, row_length: int) -> None:
+    check_levels(task, row_length)
+    check_oracle(task, row_length)
+
+
+def test_an_oracle_that_holds_no_probabilities_is_refused() -> None:
+    class Sure(Recall):
+        name = "sure"
+
+        def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+            return np.ones_like(super().oracle(tokens, seed))
+
+    with pytest.raises(CorpusError, match=r"no probabilities[\s\S]*received: sums of 6 to 6"):
+        check_task(Sure(), 5)
+
+
+def test_a_method_that_is_missing_is_named() -> None:
+    class Half(Recall):
+        name = "half"
+        rows = Task.rows
+        levels = Task.levels
+
+    with pytest.raises(CorpusError, match="no rows, levels"):
+        check_task(Half(), 5)

@@ -48,7 +48,9 @@ class Levels:
     """The losses on one slice that need no training to know."""
 
     chance: float
-    """of predicting nothing but how often each answer is asked for"""
+    """of predicting nothing but how often each answer is asked for, counted over seeds: over the targets of this slice
+    where the tokens up to the place show which slice it is, over all targets where that is part of the answer; in
+    expectation, nats per target, above 0"""
     floor: float
     """of the best predictor, in expectation"""
     shortcuts: Mapping[str, float]
@@ -96,12 +98,17 @@ class Task(BaseModel):
         raise NotImplementedError
 
     def levels(self, row_length: int) -> Mapping[str, Levels]:
-        """Of each slice that has targets in rows of this length, in the order of `slices`."""
+        """Of each slice that has targets in rows of this length, in the order of `slices`: as these rows show them,
+        with these knobs, within sampling error. `paribus.data.tasks.checks` compares some thousand targets."""
         raise NotImplementedError
 
     def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
         """Probability of every token after every place, `[row time vocab]`, by the best predictor, from the tokens up
-        to that place alone. Written from the definition, one row at a time; only tests run it.
+        to that place alone. Written from the definition, one row at a time; only checks and tests run it, and a task
+        need not have one.
+
+        `tokens` are whole rows as `rows` draws them, never rows cut short: an oracle may read where the example ends
+        off the row length. `seed` is the one that they were drawn with.
 
         Places where nothing is asked may hold anything.
         """

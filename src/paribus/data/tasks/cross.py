@@ -14,10 +14,13 @@ by one of two faces:
 
 The target stands at the second token of the query; answers are not fed back. What is left of a longer row is padding.
 
-Chance: ln contents on QD, ln digits on QS. Floor 0. Shortcut: any content (key) of the row, ln records. With m = 0 the
+Chance: ln contents on QD, ln digits on QS. Floor 0. Shortcuts: any content (key) of the row, ln records; and, since
+each record is asked for once and a query shows the other side of its own, any that no earlier query has shown: the mean
+over the queries j = 0, 1, ... of E ln(records - B) with B ~ Binomial(j, 1/2), 1.80 nats for 8 records. With m = 0 the
 query alone tells a key's contents (QD: ln(contents / digits)) and a content's key (QS: 0). Slices: the two faces.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -132,6 +135,9 @@ class Cross(Task):
         refuse_short(self, row_length)
         deep_query = {"any content of the row": uniform_nats(self.records)}
         deep_content = {"any key of the row": uniform_nats(self.records)}
+        if self.kind == "mixed":
+            deep_query["any content not shown yet"] = not_shown_nats(self.records)
+            deep_content["any key not shown yet"] = not_shown_nats(self.records)
         if self.m == 0:
             deep_query["any content of the key"] = uniform_nats(self.contents // self.digits)
             deep_content["the key that the content names"] = 0.0
@@ -156,3 +162,12 @@ class Cross(Task):
                 deep_query = row[t - 1] == self.vocabulary_size - 2
                 probability[r, t, content_of[row[t]] if deep_query else key_of[row[t]]] = 1.0
         return probability
+
+
+def not_shown_nats(records: int) -> float:
+    """Mean over the queries of ln of the answers that no earlier query of the other face has shown."""
+    by_query = [
+        sum(math.comb(earlier, shown) * math.log(records - shown) for shown in range(earlier + 1)) / 2**earlier
+        for earlier in range(records)
+    ]
+    return math.fsum(by_query) / records

@@ -50,7 +50,7 @@ class TaskCorpus:
     @property
     def config(self) -> dict[str, Any]:
         """What was declared, as JSON types."""
-        return {"kind": "task", "task": self.task.name, **self.task.model_dump(mode="json")}
+        return {"kind": "task", "task": self.task.name, "knobs": self.task.model_dump(mode="json")}
 
     @property
     def vocabulary_size(self) -> int:
@@ -113,30 +113,22 @@ class TaskOrder:
 def held_out_rows(
     corpus: TaskCorpus, split: Split, tokens: int | None, rows_per_batch: int, *, study: str, scale: str, seed: int
 ) -> HeldOut:
-    """Rows of the seed that no training step reads: whole ones, until they hold `tokens` targets, or 8 batches.
+    """Rows of the seed that no training step reads: whole ones, until they hold `tokens` inputs, or 8 batches.
 
+    Inputs are what scoring costs, so a limit that suits a text suits a task.
     What is scored is a row's targets of one slice: the unit is called "row:slice", its source is the slice.
     """
-    found: list[Rows] = []
-    targets, step = 0, 0
-    while step < HELD_OUT_BATCHES if tokens is None else targets < tokens:
-        rows = sample(
-            corpus.task, _key(study, scale, seed), _FIRST_STEP[split] + step, rows_per_batch, corpus.row_length
+    count = HELD_OUT_BATCHES * rows_per_batch if tokens is None else -(-tokens // corpus.row_length)
+    number = np.arange(count)
+    step, row = _FIRST_STEP[split] + number // rows_per_batch, number % rows_per_batch
+    rows = corpus.task.rows(_key(study, scale, seed), step, row, corpus.row_length)
+    if not rows.asked.any():
+        raise CorpusError(
+            f"the task '{corpus.task.name}' asks nothing in {count} rows of {corpus.row_length} tokens",
+            expected="at least one target",
+            remedy="score more rows (base.evaluation), or make base.context_length longer",
         )
-        found.append(rows)
-        targets += int(rows.asked.sum())
-        step += 1
-        if targets == 0:
-            raise CorpusError(
-                f"the task '{corpus.task.name}' asks nothing in {rows_per_batch} rows of {corpus.row_length} tokens",
-                expected="at least one target",
-                remedy="make base.context_length longer",
-            )
-    every = _joined(found)
-    if tokens is not None:
-        count = int(np.searchsorted(np.cumsum(every.asked.sum(1)), tokens)) + 1
-        every = _cut(every, slice(0, count))
-    return _units(corpus.task, every, f"{_key(study, scale, seed):016x}-{split}")
+    return _units(corpus.task, rows, f"{_key(study, scale, seed):016x}-{split}")
 
 
 def _units(task: Task, rows: Rows, prefix: str) -> HeldOut:
@@ -192,14 +184,3 @@ def _as_batch(rows: Rows, here: slice) -> TaskBatch:
         slice=rows.slice[here],
         floor_nats=rows.floor_nats[here],
     )
-
-
-_FIELDS = ("tokens", "targets", "asked", "slice", "floor_nats", "answer", "document")
-
-
-def _joined(found: list[Rows]) -> Rows:
-    return Rows(**{name: np.concatenate([getattr(rows, name) for rows in found]) for name in _FIELDS})
-
-
-def _cut(rows: Rows, here: slice) -> Rows:
-    return Rows(**{name: getattr(rows, name)[here] for name in _FIELDS})
