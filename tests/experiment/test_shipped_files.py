@@ -13,14 +13,25 @@ from paribus.mechanisms.contract import Seam
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 FILES = sorted(FOLDER.glob("*.toml"))
-OF_ONE_SCALE = ["demo", "rd-tuned", "xsa-over-budgets"]
-NAMES = sorted([*OF_ONE_SCALE, "rd-controls", "xsa-by-rd", "xsa-controls", "xsa-layers", "xsa-strength"])
-SCALES = [(file, scale) for file in FILES for scale in (("tiny",) if file.stem in OF_ONE_SCALE else ("tiny", "S"))]
+ON_TEXT = {
+    **dict.fromkeys(["demo", "rd-tuned", "xsa-over-budgets"], ("tiny",)),
+    **dict.fromkeys(["rd-controls", "xsa-by-rd", "xsa-controls", "xsa-layers", "xsa-strength"], ("tiny", "S")),
+}
+ON_TASKS = {
+    "cross-routes": ("cross",),
+    "demo-cross": ("cross",),
+    "demo-twin": ("twin",),
+    "ledger-arms": ("ledger",),
+    "static-arms": ("static",),
+    "tally-anchor": ("plain", "anchor"),
+    "twin-overlap": ("free", "never", "split"),
+}
+SCALES = [(FOLDER / f"{name}.toml", scale) for name, scales in (ON_TEXT | ON_TASKS).items() for scale in scales]
 CASES = pytest.mark.parametrize(("file", "scale"), SCALES, ids=lambda value: getattr(value, "stem", value))
 
 
-def test_the_shipped_files_are_those_of_the_two_studies():
-    assert [file.stem for file in FILES] == NAMES
+def test_the_shipped_files_are_those_of_the_studies():
+    assert sorted(file.stem for file in FILES) == sorted(ON_TEXT | ON_TASKS)
 
 
 @CASES
@@ -31,11 +42,20 @@ def test_a_shipped_file_resolves_and_its_contrasts_are_pairs(file: Path, scale: 
     assert list(experiment.scales) == [scale]
     compared = {arm for contrast in experiment.contrasts.values() for arm in contrast.arms}
     assert compared == set(experiment.arms), "no arm is trained for nothing"
-    noise = experiment.noise
+    noise, robustness = experiment.noise, experiment.robustness
     pairs = len(arms) * experiment.seeds.count * (1 + len(experiment.scales[scale].budgets_tokens))
     aside = noise.repeats + noise.twins + noise.other_seeds
+    aside += len(arms) * robustness.seeds * len(robustness.rate_factors)
     assert len(cells(experiment, arms, "corpus")) == pairs + aside
-    assert 3 <= experiment.seeds.count <= 5
+    assert 3 <= experiment.seeds.count <= (10 if file.stem in ON_TASKS else 5)
+
+
+@CASES
+def test_a_file_on_a_task_has_signs_that_were_declared_beforehand(file: Path, scale: str):
+    experiment = loading.load(file, scale)
+    assert (experiment.base.task is not None) == (file.stem in ON_TASKS)
+    if file.stem in ON_TASKS:
+        assert experiment.contrasts[experiment.primary].expected is not None
 
 
 @CASES
@@ -59,8 +79,8 @@ def test_a_shipped_file_reaches_a_worker_as_it_is(file: Path, scale: str):
     ]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_shipped_file_says_what_is_untuned(file: Path):
+@pytest.mark.parametrize("file", [FOLDER / f"{name}.toml" for name in ON_TEXT], ids=lambda file: file.stem)
+def test_a_shipped_file_on_text_says_what_is_untuned(file: Path):
     comments = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     assert any("untuned" in line.lower() for line in comments)
 

@@ -13,14 +13,23 @@ its band cannot tell apart are told as one ("chance or ..."). A bimodal arm, who
 Nor does one with w above half of chance - floor: every loss between the two would be in the band of either, so the band
 would tell nothing.
 
-A contrast is *not informative* only if all its arms sit on one plateau. It is always from evidence that a contrast is
-called so: where a plateau cannot be told, it counts as informative. What compares whole learning curves needs more:
-arms that end on one plateau may differ in how soon they came to it, provided that coming to it is learning. Coming down
-to chance is not: a constant prediction is there without any training (`informative_area`).
+A contrast is *not informative* only if all its arms are on one plateau. It is always from evidence that a contrast is
+called so: where a plateau cannot be told, it counts as informative. Three things keep a difference from being called
+nothing:
+
+- What compares whole learning curves asks more than the end: the area of every arm, the mean excess of its whole curve,
+  must be on that plateau too. An arm that came to it a little sooner has another area (`informative_area`).
+- The band is then no wider than what the contrast is about: its second part is at most half of the smallest effect, its
+  first at most a tenth of chance - floor (`plateau(smallest_effect=...)`; where chance is the floor there is no scale
+  to cap it by).
+- A paired interval that excludes 0 is a difference that was measured, wherever the arms sit (`measured`).
+
+An arm whose seeds are all at chance or above it has learned nothing of the slice: it is *at* chance like one that sits
+there, since a constant prediction is better (an untrained model is uniform over the vocabulary).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +43,8 @@ CHANCE, FLOOR = "chance", "the floor"
 
 LEAST_BAND = 0.05
 """of chance - floor"""
+WIDEST_NOISE = 0.1
+"""of chance - floor: the widest band of seeds within which a contrast may be called not informative"""
 
 _DECIMALS = 2
 
@@ -66,16 +77,18 @@ class Plateau:
         """all of them, diverged ones too"""
         return len(self.excess) + self.diverged
 
-    def never_below_chance(self, *, acquired: bool) -> bool:
-        """Whether the arm is at chance or above it, so that it has learned nothing of the slice.
+    @property
+    def at(self) -> tuple[str, ...]:
+        """The levels that the arm sits on or, where all its seeds are at chance or above it, those as high as chance.
 
-        Every seed is, within the least band. Where no cell acquired the slice until the end (`acquired` false) the mean
-        of the seeds is enough, since no seed then hides having learned behind others that are worse than chance.
+        Above chance an arm has learned as little of the slice as one that sits there.
         """
-        if self.mean is None or self.diverged:
-            return False
-        lowest = min(self.excess) if acquired else self.mean
-        return lowest >= (1 - LEAST_BAND) * self.levels[CHANCE]
+        if self.sits_on or self.diverged or self.half_width is None or _tells_nothing(self.half_width, self.levels):
+            return self.sits_on
+        lowest = self.levels[CHANCE] - self.half_width
+        if min(self.excess) < lowest:
+            return ()
+        return tuple(name for name, at in self.levels.items() if lowest <= at <= self.levels[CHANCE])
 
     @property
     def untold(self) -> bool:
@@ -130,12 +143,14 @@ def plateau(
     shortcuts: Mapping[str, float],
     floor_nats: float = 0.0,
     threshold: float | None = None,
+    smallest_effect: float | None = None,
 ) -> Plateau:
     """Where an arm ends, from the excess loss of each seed in its last window; None marks a diverged cell.
 
     `chance`, `shortcuts` (by what they do) and `threshold` (half of chance unless given) are in nats per target above
-    the floor, which is 0; `floor_nats` is the floor's own loss, for printing. ParibusError for a loss that is not
-    finite, no seed, or malformed levels.
+    the floor, which is 0; `floor_nats` is the floor's own loss, for printing. With `smallest_effect`, in the same unit, the
+    band is the narrow one in which a contrast about it may be called not informative. ParibusError for a loss that is
+    not finite, no seed, or malformed levels.
     """
     levels = _levels(chance, shortcuts)
     threshold = chance / 2 if threshold is None else threshold
@@ -150,11 +165,17 @@ def plateau(
     diverged = len(final_excess) - len(excess)
     if not excess:
         return Plateau(excess, diverged, levels, floor_nats, None, None, {}, (), threshold)
-    mean, half_width = float(np.mean(excess)), LEAST_BAND * chance
+    mean, least, noise = float(np.mean(excess)), LEAST_BAND * chance, 0.0
     if len(excess) > 1:
         spread = float(np.std(excess, ddof=1)) * math.sqrt(1 + 1 / len(excess))
-        half_width = max(half_width, t_critical(len(excess) - 1, 0.95) * spread)
-    groups = _groups(levels, LEAST_BAND * chance)
+        noise = t_critical(len(excess) - 1, 0.95) * spread
+    if smallest_effect is not None and chance > 0:
+        least, noise = min(least, smallest_effect / 2), min(noise, WIDEST_NOISE * chance)
+    elif smallest_effect is not None:
+        least = smallest_effect / 2
+    half_width = max(least, noise)
+    # Levels that the narrow band holds together no seed of the arm can be said to have parted, as for the wide one.
+    groups = _groups(levels, LEAST_BAND * chance if smallest_effect is None else half_width)
     homes = [min(groups, key=lambda group: _distance(value, group, levels)) for value in excess]
     nearest = {group: homes.count(group) for group in groups if group in homes}
     sits = not diverged and len(nearest) == 1 and not _tells_nothing(half_width, levels)
@@ -163,9 +184,10 @@ def plateau(
     return Plateau(excess, diverged, levels, floor_nats, mean, half_width, nearest, sits_on, threshold)
 
 
-def informative(plateaus: Mapping[str, Plateau]) -> Informative:
+def informative(plateaus: Mapping[str, Plateau], *, acquired: Collection[str] = ()) -> Informative:
     """Whether a contrast of these arms, by name, is informative on the slice, and why in a few words.
 
+    `acquired` are the arms of which a cell acquired the slice within the budget: only they bound a ratio of updates.
     ParibusError below two arms, or where their levels differ.
     """
     arms = list(plateaus.values())
@@ -178,12 +200,13 @@ def informative(plateaus: Mapping[str, Plateau]) -> Informative:
         )
     common = _common(arms)
     if common:
-        return Informative(
-            False, f"{'both' if len(arms) == 2 else f'all {len(arms)} arms'} sit on {arms[0].named(common)}"
-        )
+        who = "both" if len(arms) == 2 else f"all {len(arms)} arms"
+        above = any(name not in arm.sits_on for arm in arms for name in common)
+        where = f"are at {arms[0].named(common)} or above it" if above else f"sit on {arms[0].named(common)}"
+        return Informative(False, f"{who} {where}")
     for level, at in arms[0].levels.items():
-        leaving = [name for name, arm in plateaus.items() if level not in arm.sits_on]
-        if len(leaving) == 1 and _left(plateaus[leaving[0]], at):
+        leaving = [name for name, arm in plateaus.items() if level not in arm.at]
+        if len(leaving) == 1 and leaving[0] in acquired and _left(plateaus[leaving[0]], at):
             reason = (
                 f"only {leaving[0]} leaves {arms[0].named((level,))}, so the ratio of updates is bounded; "
                 f"{leaving[0]} {plateaus[leaving[0]].sentence}"
@@ -192,42 +215,48 @@ def informative(plateaus: Mapping[str, Plateau]) -> Informative:
     return Informative(True, "; ".join(f"{name} {arm.sentence}" for name, arm in plateaus.items()))
 
 
-def informative_area(early: Mapping[str, Plateau], end: Mapping[str, Plateau], *, acquired: bool = True) -> Informative:
-    """Whether the areas under the learning curves of these arms could differ in what they learned, and why.
+def informative_area(
+    area: Mapping[str, Plateau], end: Mapping[str, Plateau], *, acquired: Collection[str] = ()
+) -> Informative:
+    """Whether the areas under the learning curves of these arms could differ in more than noise, and why.
 
-    `early` and `end` are the arms, by name, around the first milestone and at the end of one slice; `acquired` is
-    whether any cell of them acquired the slice. Arms that end on different plateaus are judged as by `informative`.
-    Arms that end on one were not told apart if they all held it from the first milestone on; of a level that is as high
-    as chance, above chance counts as holding it. ParibusError as for `informative`.
+    `area` are the arms, by name, at the mean excess of their whole curves, and `end` at the end of one slice; `acquired`
+    as for `informative`. Arms that end on different plateaus are judged as by `informative`. Arms that end on one were
+    not told apart if their areas are on it too: they held it throughout. ParibusError as for `informative`.
     """
-    at_end = informative(end)
+    at_end = informative(end, acquired=acquired)
     if at_end.informative:
         return at_end
     common = _common(list(end.values()))
-    if set(common).intersection(*(arm.sits_on for arm in early.values())):
-        return Informative(False, f"{at_end.reason} from the first milestone to the end")
-    levels = next(iter(end.values())).levels
-    high = [name for name in common if levels[name] >= (1 - LEAST_BAND) * levels[CHANCE]]
-    if high and all(
-        set(high).intersection(arm.sits_on) or arm.never_below_chance(acquired=acquired) for arm in early.values()
-    ):
-        return Informative(
-            False,
-            f"{at_end.reason} at the end and were there or above it at the first milestone: coming down to chance is "
-            "not learning the task",
-        )
-    when = f"{at_end.reason} at the end and not at the first milestone"
+    if set(common) & set(_common(list(area.values()))):
+        return Informative(False, f"{at_end.reason} at the end, and so do their areas under the whole curve")
+    when = f"{at_end.reason} at the end, and their areas under the whole curve lie elsewhere"
     if FLOOR in common:
         return Informative(True, f"{when}: the area compares how soon the floor is reached")
-    found = [name for name in common if name not in high]
+    levels = next(iter(end.values())).levels
+    found = [name for name in common if levels[name] < levels[CHANCE]]
     if found:
         return Informative(True, f"{when}: the area compares how soon {_listed(found)} is found; nobody got further")
     return Informative(True, f"{when}: the area compares how the arms came back to it")
 
 
+def measured(told: Informative, interval: tuple[float, float] | None) -> Informative:
+    """The same, except that a paired interval of the difference that excludes 0 is informative wherever the arms sit.
+
+    None is no interval, which excludes nothing.
+    """
+    if told.informative or interval is None or interval[0] <= 0 <= interval[1]:
+        return told
+    return Informative(
+        True,
+        f"{told.reason}; the paired interval excludes 0 all the same: a difference in how the arms came there, not in "
+        "where they are",
+    )
+
+
 def _common(arms: Sequence[Plateau]) -> tuple[str, ...]:
-    """Levels that all arms sit on."""
-    return tuple(name for name in arms[0].levels if all(name in arm.sits_on for arm in arms))
+    """Levels that all arms are at."""
+    return tuple(name for name in arms[0].levels if all(name in arm.at for arm in arms))
 
 
 def _levels(chance: float, shortcuts: Mapping[str, float]) -> dict[str, float]:
