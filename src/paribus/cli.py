@@ -58,6 +58,7 @@ def plan(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson
     from paribus.experiment import loading
     from paribus.planning import describe, describe_json
 
+    _import_from_here()
     experiment = loading.load(file, scale)
     with loading.naming(file):
         doubts = before_training(experiment, runs)
@@ -96,6 +97,7 @@ def power(
     from paribus.stats.noise import Noise
     from paribus.tuning.reading import tuned
 
+    _import_from_here()
     declared = loading.load(file, scale)
     experiment = tuned(declared, runs) or declared
     noise = Noise()
@@ -117,6 +119,7 @@ def check(file: File, scale: ScaleName = None, as_json: AsJson = False) -> None:
     from paribus.experiment.plan import resolve_arms
     from paribus.tuning.running import require_knobs_used
 
+    _import_from_here()
     experiment = loading.load(file, scale)
     with loading.naming(file):
         arms = resolve_arms(experiment)
@@ -260,6 +263,7 @@ def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
     from paribus.publishing import Asked, publish
     from paribus.running import finish
 
+    _import_from_here()
     declared = loading.load(file, scale)
     console = _console()
     with loading.naming(file):
@@ -295,11 +299,13 @@ def calibrate(
     from paribus.calibrating import showing
     from paribus.calibrating.running import calibrate as train_baseline
     from paribus.experiment import loading
-    from paribus.experiment.calibration import DEFAULT_SEEDS, State
+    from paribus.experiment.calibration import DEFAULT_SEEDS, State, declared_calibration
 
+    _import_from_here()
     experiment = loading.load(file, scale)
     console = _console(as_json)
-    known = experiment.calibration.seeds if experiment.calibration is not None else None
+    frozen = declared_calibration(experiment)
+    known = frozen.seeds if frozen is not None else None
     with loading.naming(file):
         outcome = train_baseline(experiment, file.parent, runs, console, seeds or known or DEFAULT_SEEDS)
     found = outcome.read.found
@@ -323,6 +329,7 @@ def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson
     from paribus.runs.folder import StudyFolder
     from paribus.tuning.reading import tuned
 
+    _import_from_here()
     declared = loading.load(file, scale)
     console = _console(as_json)
     with loading.naming(file):
@@ -349,6 +356,7 @@ def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJs
     from paribus.terminal import table
     from paribus.tuning.reading import read_tuning
 
+    _import_from_here()
     tuning = read_tuning(loading.load(file, scale), runs)
     if tuning.sentence and not as_json:
         _console().print(tuning.sentence, highlight=False)
@@ -403,6 +411,7 @@ def report(
 
     if watching and as_json:
         raise typer.BadParameter("--watch rewrites the page again and again: there is no one JSON", param_hint="--json")
+    _import_from_here()
     experiment = loading.load(file, scale)
     asked = Asked(file, experiment, runs, _arguments(file, experiment, runs))
     if watching:

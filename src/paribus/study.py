@@ -222,9 +222,8 @@ def held_out_for(
     corpus: Material, arm: ArmAtScale, study: str, scale: str, seed: int
 ) -> Callable[[Split, int | None], HeldOut]:
     """What a cell of the arm is measured on, by split and number of tokens."""
-    length, rows = arm.base.context_length, arm.base.batch_tokens // arm.base.context_length
 
     def of(split: Split, tokens: int | None) -> HeldOut:
-        return held_out_of(corpus, split, tokens, length, rows, study=study, scale=scale, seed=seed)
+        return held_out_of(corpus, split, tokens, arm.base.context_length, study=study, scale=scale, seed=seed)
 
     return of

@@ -11,7 +11,14 @@ from paribus.data.held_out import HeldOut
 from paribus.data.material import batches_of, held_out_of
 from paribus.data.split import Split
 from paribus.data.tasks.contract import sample
-from paribus.data.tasks.stream import HELD_OUT_BATCHES, MOST_STEPS, TaskBatch, TaskCorpus, TaskOrder
+from paribus.data.tasks.steps import MOST_STEPS
+from paribus.data.tasks.stream import (
+    HELD_OUT_ROWS_PER_STEP,
+    HELD_OUT_TOKENS,
+    TaskBatch,
+    TaskCorpus,
+    TaskOrder,
+)
 from paribus.errors import CorpusError
 from paribus.seeds import stream_key
 
@@ -38,7 +45,7 @@ def held_out(
     scale: str = "S",
     seed: int = 0,
 ) -> HeldOut:
-    return held_out_of(of or corpus(), split, tokens, LENGTH, ROWS, study=study, scale=scale, seed=seed)
+    return held_out_of(of or corpus(), split, tokens, LENGTH, study=study, scale=scale, seed=seed)
 
 
 def same(left: TaskBatch, right: TaskBatch) -> bool:
@@ -77,7 +84,7 @@ def test_no_held_out_row_is_trained_on_nor_shared_by_the_splits():
 
     trained = {row.tobytes() for step in range(200) for row in order().batch(step).tokens}
     test, validation = rows_of(held_out("test")), rows_of(held_out("validation"))
-    assert len(test) == len(validation) == HELD_OUT_BATCHES * ROWS
+    assert len(test) == len(validation) == HELD_OUT_TOKENS // LENGTH
     assert not test & validation
     assert not trained & (test | validation)
 
@@ -102,9 +109,10 @@ def test_the_floor_of_the_units_is_that_of_their_targets():
     found = held_out(of=of)
     assert found.floor_nats is not None
     batch_floor = sum(
-        sample(of.task, KEY, 2 * MOST_STEPS + step, ROWS, LENGTH).floor_nats.sum() for step in range(HELD_OUT_BATCHES)
+        sample(of.task, KEY, 2 * MOST_STEPS + step, HELD_OUT_ROWS_PER_STEP, LENGTH).floor_nats.sum()
+        for step in range(HELD_OUT_TOKENS // LENGTH // HELD_OUT_ROWS_PER_STEP)
     )
-    # Sums of the same float64 numbers in another order: 48 rows of 32 numbers below 10.
+    # Sums of the same float64 numbers in another order: 512 rows of 32 numbers below 10.
     assert found.floor_nats.sum() == pytest.approx(batch_floor, rel=1e-12)
 
 

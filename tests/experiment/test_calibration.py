@@ -1,12 +1,15 @@
 """What a file's calibration is worth, and the study that finds it: words, evidence, names, refusals."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from paribus.data.material import batches_of
+from paribus.data.tasks.contract import Levels, Rows
 from paribus.data.tasks.tally import Tally
 from paribus.errors import ExperimentFileError
 from paribus.experiment import loading, spec
@@ -23,6 +26,7 @@ from paribus.experiment.calibration import (
 )
 from paribus.experiment.plan import cells, resolve_arms
 from paribus.experiment.spec import CALIBRATION, Experiment
+from paribus.experiment.tuning import with_values
 from paribus.study import task_corpus
 
 FILE = """
@@ -212,16 +216,92 @@ def test_a_primary_about_a_slice_that_was_not_calibrated_is_stale_and_names_it(l
     assert "it says nothing of few, which the primary is about" in found.sentence
 
 
-def test_a_value_that_tuning_moved_is_not_what_was_calibrated(load: Load) -> None:
-    knobs = 'knobs.standard = "optimiser.matrix_learning_rate"\nknobs.xsa = "optimiser.matrix_learning_rate"\n'
-    declared = load(behind=frozen(load()) + f"[tuning]\n{knobs}")
-    assert calibration_of(declared).state is State.CALIBRATED
-    moved = declared.model_copy(
-        update={"arms": declared.arms | {"standard": {"optimiser": {"matrix_learning_rate": 0.08}}}}
-    )
-    found = calibration_of(moved)
-    assert found.state is State.STALE
-    assert "a tuned value counts as one" in found.sentence
+KNOBS = '[tuning]\nknobs.standard = "optimiser.matrix_learning_rate"\nknobs.xsa = "optimiser.matrix_learning_rate"\n'
+
+
+def test_a_value_that_tuning_moved_makes_nothing_stale_and_any_other_change_does(load: Load) -> None:
+    table = frozen(load(behind=KNOBS))
+    declared = load(behind=table + KNOBS)
+    moved = with_values(declared, {"standard": 0.08})
+    assert moved.arm("standard").optimiser.matrix_learning_rate == 0.08
+    assert evidence_of(moved) == evidence_of(declared) != evidence_of(load())
+    for experiment in (declared, moved):
+        found = calibration_of(experiment)
+        assert found.state is State.CALIBRATED
+        said = "calibrated at the declared value of optimiser.matrix_learning_rate, which tuning then chooses"
+        assert found.sentence.endswith(said)
+    assert "tuning" not in calibration_of(load(behind=frozen(load()))).sentence
+    other = load(("[arms.standard]", "[arms.standard]\noptimiser.matrix_weight_decay = 0.02"), behind=table + KNOBS)
+    assert calibration_of(other).state is State.STALE
+
+
+@pytest.mark.parametrize("field", ["chance", "floor"])
+def test_other_levels_move_the_threshold_and_make_a_calibration_stale(
+    load: Load, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    experiment, levels = load(behind=frozen(load())), Tally.levels
+
+    def moved(self: Tally, row_length: int) -> dict[str, Levels]:
+        found = dict(levels(self, row_length))
+        return found | {"many": replace(found["many"], **{field: getattr(found["many"], field) + by})}
+
+    by = 1e-12  # the last bits of a logarithm
+    monkeypatch.setattr(Tally, "levels", moved)
+    assert calibration_of(experiment).state is State.CALIBRATED
+    by = 1e-3
+    assert calibration_of(experiment).state is State.STALE
+
+
+def test_another_floor_of_single_targets_makes_a_calibration_stale(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, rows = load(behind=frozen(load())), Tally.rows
+
+    def raised(self: Tally, *numbers: Any) -> Rows:
+        found = rows(self, *numbers)
+        return replace(found, floor_nats=found.floor_nats + 1e-3 * found.asked)
+
+    monkeypatch.setattr(Tally, "rows", raised)
+    assert calibration_of(experiment).state is State.STALE
+
+
+SECOND = "[scales.other]\nlayers = 1\nwidth = 48\nmlp_width = 48\nbudget_tokens = 9_000\n"
+
+
+def test_each_scale_of_a_file_can_hold_a_calibration_of_its_own(load: Load) -> None:
+    two = ("[arms.standard]", f"{SECOND}[arms.standard]")
+    tables = [
+        frozen(load(two, scale=name), many=many).replace("[calibration]", f"[scales.{name}.calibration]")
+        for name, many in (("tiny", "[0.5, 0.6, 0.7]"), ("other", "[0.1, 0.1, 0.1]"))
+    ]
+    for scale, state in (("tiny", State.CALIBRATED), ("other", State.TOO_EASY)):
+        both = load(two, behind="".join(tables), scale=scale)
+        assert calibration_of(both).state is state
+        one = load(two, scale=scale)
+        assert spec.declared(both, scale, "standard") == spec.declared(one, scale, "standard")
+    alone = load(two, behind=tables[0], scale="other")
+    assert calibration_of(alone).state is State.MISSING
+    above = load(two, behind=frozen(load(two, scale="other")) + tables[0], scale="other")
+    assert calibration_of(above).state is State.CALIBRATED
+
+
+def test_a_scales_calibration_leaves_a_study_of_several_scales_one_study(load: Load) -> None:
+    named = ("[arms.standard]", f"{SECOND}[arms.standard]"), ("metric =", 'scale = "other"\nmetric =')
+    table = frozen(load(*named)).replace("[calibration]", "[scales.other.calibration]")
+    whole = load(*named, behind=table)
+    assert (whole.study, calibration_of(whole).state) == ("small", State.CALIBRATED)
+    assert calibration_experiment(whole, 1).calibration is None
+
+
+@pytest.mark.parametrize("where", ["calibration", "scales.tiny.calibration"])
+def test_a_calibrated_slice_that_the_task_has_not_is_refused(load: Load, where: str) -> None:
+    table = f'[{where}]\nseeds = 1\nslices = {{ man = [0.5] }}\nevidence = "0123456789abcdef"\n'
+    with pytest.raises(
+        ExperimentFileError, match=r"calibration\.slices\.man: the task 'tally' has no such slice"
+    ) as caught:
+        load(behind=table)
+    assert "'many'" in caught.value.remedy
+    text = ('task = "tally", symbols = 2, classes = 4', 'path = "corpus"'), ("train.area.many-one", "test.nll")
+    with pytest.raises(ExperimentFileError, match="text has no slices"):
+        load(*text, behind=table)
 
 
 def test_a_negative_control_says_why_instead_and_text_has_nothing_to_calibrate(load: Load) -> None:

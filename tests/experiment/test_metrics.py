@@ -136,3 +136,20 @@ def test_a_wrong_task_is_one_clear_error_that_names_the_key(tmp_path: Path, corp
         loading.load(written(tmp_path, corpus=corpus))
     assert what in caught.value.what
     assert "study.toml" in caught.value.what
+
+
+def test_updates_to_a_threshold_are_refused_where_chance_is_the_best_predictor(tmp_path: Path):
+    for corpus, metric, expected in (
+        ('task = "static"', "train.log2_updates", "train.area or test.nll"),
+        ('task = "chain"', "train.log2_updates.first", "train.log2_updates.later"),
+        ('task = "chain"', "train.log2_updates.later-first", "train.log2_updates.later"),
+    ):
+        with pytest.raises(ExperimentFileError, match="so no update acquires it") as refused:
+            loading.load(written(tmp_path, corpus=corpus, metric=metric))
+        assert expected in str(refused.value)
+    for corpus, metric in (
+        ('task = "static"', "train.area"),
+        ('task = "chain"', "train.log2_updates"),
+        ('task = "chain"', "train.log2_updates.later"),
+    ):
+        loading.load(written(tmp_path, corpus=corpus, metric=metric))

@@ -142,7 +142,7 @@ def test_the_batches_of_a_task_say_where_each_answer_stands(
     corpus: TaskCorpus, token_of: Callable[[np.ndarray, np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(measuring, "EVALUATION_TOKENS", 3 * corpus.row_length)
-    held_out = held_out_rows(corpus, "validation", 200, 3, study="s", scale="S", seed=0)
+    held_out = held_out_rows(corpus, "validation", 200, study="s", scale="S", seed=0)
     read = list(probing_batches(held_out, torch.device("cpu")))
     assert len(read) > 1
     for batch, _ in read:
@@ -158,7 +158,7 @@ def test_the_batches_of_a_task_say_where_each_answer_stands(
 
 def test_every_target_of_a_task_but_those_at_the_first_place_of_a_row_is_read_in_its_slice():
     corpus = TaskCorpus(Tally(), 16)
-    held_out = held_out_rows(corpus, "validation", 150, 2, study="s", scale="S", seed=0)
+    held_out = held_out_rows(corpus, "validation", 150, study="s", scale="S", seed=0)
     read = list(probing_batches(held_out, torch.device("cpu")))
     readings = probe(Shown(torch.arange(corpus.vocabulary_size).double()), read, [PLAIN], held_out.slices)
     found = {r.bucket: r.value for r in readings if (r.layer, r.group) == (0, "x")}

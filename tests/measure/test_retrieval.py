@@ -194,7 +194,7 @@ def kept(material: Material, folder: Path, diagnostics: tuple[Diagnostic, ...]) 
     model = bench.model({"routing": {"name": "role-decoupled", "blocks": 2}})
 
     def of(split: Split, tokens: int | None) -> HeldOut:
-        return held_out_of(material, split, tokens, 32, 4, study="s", scale="S", seed=0)
+        return held_out_of(material, split, tokens, 32, study="s", scale="S", seed=0)
 
     evaluation = spec.Evaluation(test_tokens=64, validation_tokens=64, probe_tokens=64)
     cell = CellFolder(folder)
@@ -221,5 +221,5 @@ def test_a_cell_whose_mechanisms_nobody_looks_at_and_a_text_keep_no_such_rows(tm
     rows = kept(frozen, tmp_path / "b", OF_EVERY_ROUTING)
     assert rows
     assert "answer_mass" not in {row["diagnostic"] for row in rows}
-    text = held_out_of(frozen, "test", None, 32, 4, study="s", scale="S", seed=0)
+    text = held_out_of(frozen, "test", None, 32, study="s", scale="S", seed=0)
     assert not any(isinstance(batch, Asked) for batch, _ in probing_batches(text, torch.device("cpu")))

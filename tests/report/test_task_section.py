@@ -12,6 +12,7 @@ from paribus.report import page
 from paribus.report.blocks import Absent, Section
 from paribus.report.content import ReportContent
 from paribus.report.evidence import shown_rows
+from paribus.report.of_robustness import RateRow
 from paribus.report.of_tasks import (
     CAUTION,
     MARKS,
@@ -26,6 +27,7 @@ from paribus.report.of_tasks import (
     TaskText,
     asked,
 )
+from paribus.report.robustness import robustness_table
 from paribus.report.task_section import (
     budget_sentence,
     calibration_sentence,
@@ -33,7 +35,14 @@ from paribus.report.task_section import (
     expectation_lines,
     task_section,
 )
-from paribus.report.task_tables import acquired, acquisition_table, difference_cell, differences_table
+from paribus.report.task_tables import (
+    acquired,
+    acquisition_table,
+    agreement_cell,
+    difference_cell,
+    differences_table,
+)
+from paribus.stats.rounding import MISSING
 from paribus.stats.verdict import Word
 
 MINUS = "\N{MINUS SIGN}"
@@ -308,3 +317,39 @@ def test_marks_are_explained_where_there_are_any() -> None:
     assert "✓ agrees: the difference" in differences_table(a_task()).note
     bare = tuple(replace(row, expected="", agreement="") for row in a_task().differences)
     assert "✓" not in differences_table(replace(a_task(), differences=bare)).note
+
+
+def test_a_mark_that_is_about_another_metric_says_which_and_by_what_it_was_judged() -> None:
+    about = {"metric": "test.nll.same", "metric_unit": "nats per target", "metric_difference": -0.25}
+    row = replace(difference("deep", "rd"), **about, metric_interval=(-0.3, -0.2))
+    assert agreement_cell(row) == (
+        f"✓ agrees\non test.nll.same: {MINUS}0.250 [{MINUS}0.300, {MINUS}0.200] nats per target"
+    )
+    assert agreement_cell(difference("deep", "rd")) == "✓ agrees"
+    assert agreement_cell(replace(row, agreement="")) == MISSING
+
+
+def test_every_scale_is_told_with_its_own_budget() -> None:
+    task = a_task()
+    text = replace(task.definition.text, budget_updates_by_scale={"S": 300, "L": 600})
+    assert (text.updates_at("S"), text.updates_at("L"), text.updates_at("M")) == (300, 600, 300)
+    definition = replace(task.definition, text=text)
+    assert budget_sentence(definition).startswith("Training lasts 300 at S, 600 at L updates")
+    never = replace(task.acquisitions[0], scale="L", acquired_at_updates=(None, None, None))
+    both = replace(task, definition=definition, acquisitions=(task.acquisitions[0], never))
+    told = str(acquisition_table(both).rows)
+    assert "> 600" in told
+    assert "> 300" not in str(acquisition_table(replace(both, acquisitions=(never,))).rows)
+
+
+def test_every_rate_is_in_the_table_with_the_cells_that_diverged_there() -> None:
+    def at(factor: float, mean: float | None, diverged: int) -> RateRow:
+        bounds = None if mean is None else (mean - 0.1, mean + 0.1)
+        return RateRow(
+            "deep", f"rd {MINUS} parent", "S", "train.area", "nats per target", factor, mean, bounds, 3, diverged
+        )
+
+    table = robustness_table((at(1.0, 0.5, 0), at(0.5, -0.2, 0), at(2.0, None, 1)))
+    assert [(row[3], row[5], row[6]) for row in table.rows] == [("1", "3", "0"), ("0.5", "3", "0"), ("2", "3", "1")]
+    assert [row[4].partition("\n")[0] for row in table.rows] == ["+0.500", f"{MINUS}0.200", MISSING]
+    assert "no mean is taken of the others" in table.note

@@ -49,7 +49,7 @@ def model_of(arm: str) -> Prenorm:
 
 
 def held_out(split: Split, tokens: int | None) -> HeldOut:
-    return held_out_of(CORPUS, split, tokens, 32, 4, study="s", scale="S", seed=0)
+    return held_out_of(CORPUS, split, tokens, 32, study="s", scale="S", seed=0)
 
 
 @pytest.fixture(scope="module")

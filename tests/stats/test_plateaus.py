@@ -11,7 +11,7 @@ from scipy import stats
 
 from paribus.errors import ParibusError
 from paribus.seeds import generator
-from paribus.stats.plateaus import CHANCE, FLOOR, Plateau, informative, informative_area, plateau
+from paribus.stats.plateaus import CHANCE, FLOOR, Plateau, informative, informative_area, measured, plateau
 
 LN_32, LN_8 = math.log(32), math.log(8)
 CONTENT = "any content of the row"
@@ -205,13 +205,19 @@ def test_a_contrast_whose_arms_all_sit_on_one_plateau_is_not_informative() -> No
 def test_where_exactly_one_arm_leaves_the_contrast_is_informative_and_the_ratio_bounded() -> None:
     solved, between = on(0.0, "solved"), plateau([LN_8, LN_8, 0.0, 0.0, 0.0], **LEVELS)
     for leaving in (solved, between, on(1.2, "half")):
-        found = informative({"baseline": on(LN_8, "a"), "new": leaving})
+        arms = {"baseline": on(LN_8, "a"), "new": leaving}
+        found = informative(arms, acquired=("new",))
         assert (found.informative, found.ratio_bounded) == (True, True)
         assert found.reason == (
             "only new leaves 'any content of the row' (2.08 nats), so the ratio of updates is bounded; "
             f"new {leaving.sentence}"
         )
-    three = informative({"baseline": on(LN_32, "a"), "new": on(LN_8, "b"), "control": on(LN_32, "c")})
+        # Without an update at which a cell of it acquired the slice nothing is bounded, and nothing is said of a ratio.
+        for none in ((), ("baseline",)):
+            silent = informative(arms, acquired=none)
+            assert (silent.informative, silent.ratio_bounded) == (True, False)
+            assert "ratio" not in silent.reason
+    three = informative({"baseline": on(LN_32, "a"), "new": on(0.0, "b"), "control": on(LN_32, "c")}, acquired=["new"])
     assert three.ratio_bounded
     assert three.reason.startswith("only new leaves chance (3.47 nats)")
 
@@ -249,12 +255,19 @@ def test_an_arm_within_its_own_band_of_the_others_plateau_sits_on_the_same_one()
 def test_only_arms_that_all_sit_on_one_level_are_called_not_informative(arms: list[list[float]]) -> None:
     plateaus = {f"arm {index}": plateau(seeds, **LEVELS) for index, seeds in enumerate(arms)}
     found = informative(plateaus)
+    above = [min(seeds) >= LN_32 for seeds in arms]
     shared = set.intersection(*(set(arm.sits_on) for arm in plateaus.values()))
-    assert found.informative == (not shared)
-    if found.ratio_bounded:
-        homes = [arm for arm in plateaus.values() if arm.sits_on]
-        assert len(homes) >= len(arms) - 1
-        assert found.informative
+    if shared or all(above):
+        assert not found.informative
+    elif not any(above):
+        lowest = [min(arm.excess) - (LN_32 - (arm.half_width or 0)) for arm in plateaus.values()]
+        if all(gap < -1e-9 for gap in lowest):
+            assert found.informative
+    bounded = informative(plateaus, acquired=[*plateaus])
+    assert bounded.informative == found.informative
+    if bounded.ratio_bounded:
+        assert sum(not arm.at for arm in plateaus.values()) <= 1 or len({arm.at for arm in plateaus.values()}) > 1
+        assert bounded.informative
 
 
 def test_one_arm_or_arms_of_different_slices_make_no_contrast() -> None:
@@ -276,68 +289,114 @@ START: dict[str, tuple[float, ...]] = {
     "chance": (2.0, 2.01, 1.99),
     "unused": (1.95, 1.95, 1.95),
     "shortcut": (1.0, 1.0, 1.0),
+    "nearly the shortcut": (1.15, 1.17, 1.16),
     "between": (1.5, 1.52, 1.48),
     "floor": (0.0, 0.0, 0.0),
-    "one seed below chance": (2.6, 2.6, 1.8),
     "one seed at the floor": (3.2, 3.2, 0.0),
     "below chance": (1.7, 1.75, 1.72),
 }
-"""final excess of three seeds at each place; chance is 2, a shortcut is at 1 and a useless one at 1.95"""
+"""excess of three seeds at each place; chance is 2, a shortcut is at 1 and a useless one at 1.95"""
 
 
-def of(start: str) -> Plateau:
-    return plateau(START[start], chance=2.0, shortcuts={"a part": 1.0, "a habit": 1.95})
+def of(start: str, smallest_effect: float | None = 0.1) -> Plateau:
+    levels: dict[str, Any] = {"chance": 2.0, "shortcuts": {"a part": 1.0, "a habit": 1.95}}
+    return plateau(START[start], **levels, smallest_effect=smallest_effect)
 
 
 @pytest.mark.parametrize(
-    ("early", "end", "acquired", "found"),
+    ("area", "end", "found"),
     [
-        (("above", "above"), ("chance", "chance"), False, False),
-        (("above", "chance"), ("chance", "chance"), False, False),
-        (("chance", "above"), ("unused", "unused"), False, False),
-        (("one seed below chance", "above"), ("chance", "chance"), False, False),
-        # What some seed learned on the way counts, unless no cell ever acquired anything.
-        (("one seed below chance", "above"), ("chance", "chance"), True, True),
-        (("one seed at the floor", "above"), ("chance", "chance"), True, True),
-        (("below chance", "above"), ("chance", "chance"), False, True),
-        (("shortcut", "chance"), ("chance", "chance"), False, True),
-        # A shortcut is found, and so is the floor.
-        (("above", "above"), ("shortcut", "shortcut"), False, True),
-        (("between", "between"), ("shortcut", "shortcut"), False, True),
-        (("between", "shortcut"), ("shortcut", "shortcut"), False, True),
-        (("shortcut", "shortcut"), ("shortcut", "shortcut"), False, False),
-        (("above", "above"), ("floor", "floor"), True, True),
-        (("floor", "floor"), ("floor", "floor"), True, False),
-        (("above", "above"), ("chance", "shortcut"), False, True),
-        (("above", "above"), ("above", "above"), False, True),
+        # At chance or above it nothing was learned, wherever the whole curve came from and wherever it ends.
+        (("above", "above"), ("chance", "chance"), False),
+        (("above", "chance"), ("chance", "chance"), False),
+        (("above", "above"), ("above", "above"), False),
+        (("above", "chance"), ("above", "chance"), False),
+        # What some seed learned on the way counts.
+        (("one seed at the floor", "above"), ("chance", "chance"), True),
+        (("below chance", "above"), ("chance", "chance"), True),
+        (("shortcut", "chance"), ("chance", "chance"), True),
+        # A shortcut is found, and so is the floor, by the whole curve's account as soon as one arm took time to it.
+        (("above", "above"), ("shortcut", "shortcut"), True),
+        (("nearly the shortcut", "nearly the shortcut"), ("shortcut", "shortcut"), True),
+        (("nearly the shortcut", "shortcut"), ("shortcut", "shortcut"), True),
+        (("shortcut", "shortcut"), ("shortcut", "shortcut"), False),
+        (("between", "below chance"), ("floor", "floor"), True),
+        (("floor", "floor"), ("floor", "floor"), False),
+        (("chance", "above"), ("unused", "unused"), True),
+        (("unused", "unused"), ("unused", "unused"), False),
+        (("above", "above"), ("chance", "shortcut"), True),
     ],
 )
-def test_how_soon_an_arm_comes_down_to_chance_is_no_acquisition_and_to_any_other_level_it_is(
-    early: tuple[str, str], end: tuple[str, str], acquired: bool, found: bool
+def test_areas_were_not_told_apart_only_where_the_whole_curves_of_all_arms_lie_on_the_plateau_of_their_end(
+    area: tuple[str, str], end: tuple[str, str], found: bool
 ) -> None:
     names = ("new", "baseline")
-    at_first, at_end = ({n: of(one) for n, one in zip(names, where, strict=True)} for where in (early, end))
-    assert informative_area(at_first, at_end, acquired=acquired).informative == found
+    whole, at_end = ({n: of(one) for n, one in zip(names, where, strict=True)} for where in (area, end))
+    assert informative_area(whole, at_end).informative == found
+
+
+def test_arms_that_reach_the_floor_early_at_different_updates_are_told_apart_by_their_areas() -> None:
+    # Found at update 20 and at 70 of 300: before the first third both sit on the floor, and the areas differ by 0.58.
+    floor = plateau([0.0, 0.001, -0.001], chance=3.47, shortcuts={}, smallest_effect=0.1)
+    soon = plateau([3.47 * 20 / 300 + noise for noise in (0.0, 0.01, -0.01)], chance=3.47, shortcuts={})
+    late = plateau([3.47 * 70 / 300 + noise for noise in (0.0, 0.01, -0.01)], chance=3.47, shortcuts={})
+    found = informative_area({"new": soon, "old": late}, {"new": floor, "old": floor})
+    assert found.informative
+    assert found.reason.endswith("the area compares how soon the floor is reached")
 
 
 def test_what_an_area_compares_is_said() -> None:
-    def said(early: str, end: str) -> str:
-        return informative_area({"a": of(early), "b": of(early)}, {"a": of(end), "b": of(end)}).reason
+    def said(area: str, end: str) -> str:
+        return informative_area({"a": of(area), "b": of(area)}, {"a": of(end), "b": of(end)}).reason
 
-    assert said("chance", "floor").endswith("the area compares how soon the floor is reached")
+    assert said("between", "floor").endswith("the area compares how soon the floor is reached")
     assert said("between", "shortcut") == (
-        "both sit on 'a part' (1.00 nats) at the end and not at the first milestone: the area compares how soon "
-        "'a part' is found; nobody got further"
+        "both sit on 'a part' (1.00 nats) at the end, and the areas under their whole curves are not there: the area "
+        "compares how soon 'a part' is found; nobody got further"
     )
-    assert said("shortcut", "shortcut").endswith("from the first milestone to the end")
-    assert said("above", "chance").endswith("coming down to chance is not learning the task")
-    assert said("below chance", "chance").endswith("the area compares how the arms came back to it")
+    assert said("shortcut", "shortcut").endswith("at the end and by the areas under their whole curves")
+    assert said("above", "above").startswith("both are at chance or 'a habit' (2.00 or 1.95 nats) or above it")
+
+
+@pytest.mark.parametrize("smallest_effect", [0.02, 0.05, 0.1, 0.5])
+def test_no_effect_as_large_as_the_declared_one_fits_into_the_least_band(smallest_effect: float) -> None:
+    # Two arms of agreeing seeds on either side of a shortcut, the declared effect apart: each would be in a band of 5 %
+    # of 3.47 nats.
+    def arm(at: float) -> Plateau:
+        return plateau([at] * 5, **LEVELS, smallest_effect=smallest_effect)
+
+    apart = {"a": arm(LN_8 - 0.51 * smallest_effect), "b": arm(LN_8 + 0.51 * smallest_effect)}
+    assert informative(apart).informative
+    assert arm(LN_8).half_width == pytest.approx(min(smallest_effect / 2, 0.05 * LN_32))
+    assert not informative({"a": arm(LN_8), "b": arm(LN_8)}).informative
+
+
+def test_scattered_seeds_do_not_widen_the_band_of_a_contrast_beyond_a_tenth_of_the_way_to_chance() -> None:
+    scattered = plateau([LN_8 - 0.3, LN_8, LN_8 + 0.3], **LEVELS, smallest_effect=0.1)
+    assert scattered.half_width == pytest.approx(0.1 * LN_32)
+    assert plateau([LN_8 - 0.3, LN_8, LN_8 + 0.3], **LEVELS).half_width == pytest.approx(1.49, abs=0.01)
+    assert not informative({"a": scattered, "b": plateau([LN_8] * 3, **LEVELS)}).informative
+    shifted = plateau([LN_8 - 0.1, LN_8 + 0.4, LN_8 + 0.9], **LEVELS, smallest_effect=0.1)
+    assert informative({"a": shifted, "b": plateau([LN_8] * 3, **LEVELS)}).informative
+
+
+def test_a_paired_interval_that_excludes_0_is_informative_wherever_the_arms_sit() -> None:
+    both = informative({"a": of("chance"), "b": of("chance")})
+    assert not both.informative
+    for nothing in (None, (-0.1, 0.2), (0.0, 0.2)):
+        assert measured(both, nothing) is both
+    for found in ((0.01, 0.2), (-0.2, -0.01)):
+        told = measured(both, found)
+        assert told.informative
+        assert told.reason.startswith(f"{both.reason}; the paired interval excludes 0 all the same")
+    apart = informative({"a": of("chance"), "b": of("floor")})
+    assert measured(apart, (0.1, 0.2)) is apart
 
 
 def test_where_nothing_can_be_learned_coming_down_to_chance_tells_nothing() -> None:
     def arms(values: tuple[float, ...]) -> dict[str, Plateau]:
-        return {name: plateau(values, chance=0.0, shortcuts={}) for name in ("new", "baseline")}
+        return {name: plateau(values, chance=0.0, shortcuts={}, smallest_effect=0.02) for name in ("new", "baseline")}
 
     # The floor is chance there: a leak detector.
-    assert not informative_area(arms((0.4, 0.5, 0.45)), arms((0.001, -0.001, 0.0)), acquired=False).informative
-    assert informative_area(arms((-0.4, -0.5, -0.45)), arms((0.001, -0.001, 0.0)), acquired=False).informative
+    assert not informative_area(arms((0.4, 0.5, 0.45)), arms((0.001, -0.001, 0.0))).informative
+    assert informative_area(arms((-0.4, -0.5, -0.45)), arms((0.001, -0.001, 0.0))).informative

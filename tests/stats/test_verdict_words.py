@@ -233,9 +233,12 @@ def test_a_task_whose_arms_sit_on_one_plateau_is_neither_a_difference_nor_a_tie(
 def test_pairs_that_do_not_differ_are_not_counted_as_lost(compare: Compare) -> None:
     why = "no cell acquired it within 300 updates"
     verdict = one(dataclasses.replace(compare((0.0,) * 4), not_informative=why))
-    assert verdict.word is Word.NO_INFORMATION
+    assert verdict.word is Word.NOT_INFORMATIVE
+    assert (verdict.mean, verdict.wins, verdict.median, verdict.interval) == (None, None, None, None)
     assert "No pair differs." in verdict.sentence
     assert "0 of 4" not in verdict.sentence
+    assert "better in" not in verdict.sentence
+    assert "surviving" not in verdict.sentence
     assert f"not informative: {why}" in verdict.notes
 
 

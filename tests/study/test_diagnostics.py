@@ -81,10 +81,7 @@ def measure(corpus: FrozenCorpus, base: spec.Base, *arguments: Any) -> Iterator[
     """`measuring.measure` on the held-out documents of a text."""
 
     def held_out(split: Split, tokens: int | None) -> HeldOut:
-        length = base.context_length
-        return held_out_of(
-            corpus, split, tokens, length, base.batch_tokens // length, study="tiny", scale="tiny", seed=0
-        )
+        return held_out_of(corpus, split, tokens, base.context_length, study="tiny", scale="tiny", seed=0)
 
     return measuring.measure(held_out, base.evaluation, *arguments)
 
@@ -129,8 +126,8 @@ def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm
 def batches_of(fresh: Path, experiment: spec.Experiment) -> tuple[list, int]:
     corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
     base = experiment.base
-    length, rows, tokens = base.context_length, base.batch_tokens // base.context_length, base.evaluation.probe_tokens
-    probed = held_out_of(corpus, "validation", tokens, length, rows, study="tiny", scale="tiny", seed=0)
+    length, tokens = base.context_length, base.evaluation.probe_tokens
+    probed = held_out_of(corpus, "validation", tokens, length, study="tiny", scale="tiny", seed=0)
     return list(measuring.scoring_batches(probed, torch.device("cpu"))), probed.documents
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,30 @@ def test_other_learning_rates_are_cells_of_their_own_and_change_no_other(write: 
         assert resolved[double][name] == value * (1 if name not in rates else 2)
     losses = {key[3]: cell.final("train.area") for key, cell in study.cells.items() if key[1:3] == ("xsa", 0)}
     assert len(set(losses.values())) == 3
+    content = report_content(study, verdicts_of(study), "paribus run study.toml")
+    assert content.task is not None
+    rows = [row for row in content.task.rates if row.contrast == content.verdicts[0].name]
+    assert [(row.factor, row.pairs, row.diverged) for row in rows] == [(1.0, 3, 0), (0.5, 3, 0), (2.0, 3, 0)]
+    for row, variant in zip(rows, (STUDY, half, double), strict=True):
+        treatment, baseline = (
+            np.mean([study.cells["tiny", arm, seed, variant].final(row.metric) or 0.0 for seed in range(3)])
+            for arm in ("xsa", "standard")
+        )
+        assert row.mean == pytest.approx(float(treatment - baseline), abs=1e-12)
+    text = page.render(content)
+    assert "The same contrasts at other learning rates" in text
+    # A cell that diverged at a rate is counted, and no mean is taken of the others.
+    lost = {
+        key: replace(cell, state="diverged") if key == ("tiny", "xsa", 1, double) else cell
+        for key, cell in study.cells.items()
+    }
+    found = report_content(replace(study, cells=lost), verdicts_of(study), "").task
+    assert found is not None
+    assert [(row.pairs, row.diverged, row.mean is None) for row in found.rates][:3] == [
+        (3, 0, False),
+        (3, 0, False),
+        (2, 1, True),
+    ]
 
 
 def test_an_edited_learning_curve_is_no_evidence(write: Callable[..., Path]) -> None:
@@ -252,3 +277,55 @@ def test_a_declared_sign_is_told_in_the_terminal_too(finished_task: ReadStudy, t
     )
     name = next(iter(declared))
     assert f"{name}: expected +, the task could not tell (not informative)\n" in printed.getvalue()
+
+
+def with_contrasts(study: ReadStudy, **contrasts: dict[str, Any]) -> ReadStudy:
+    """The study with these contrasts, each the first one of its file with changes."""
+    (_, first), *_ = study.experiment.contrasts.items()
+    found = {name: first.model_copy(update={"primary": False, **of}) for name, of in contrasts.items()}
+    found[next(iter(found))] = next(iter(found.values())).model_copy(update={"primary": True})
+    return replace(study, experiment=study.experiment.model_copy(update={"contrasts": found}))
+
+
+def test_every_contrast_keeps_its_declared_sign_whichever_of_the_same_arms_came_first(finished_task: ReadStudy) -> None:
+    study = with_contrasts(
+        finished_task,
+        interaction={"expected": "+"},
+        acted={"metric": "train.area.same", "expected": "-"},
+        again={"metric": "test.nll.same", "expected": "0"},
+    )
+    content = report_content(study, verdicts_of(study), "paribus run study.toml")
+    assert content.task is not None
+    signs = {(row.contrast, row.slice): row.expected for row in content.task.differences}
+    assert signs == {
+        ("interaction", "same-different"): "+",
+        ("acted", "same"): "-",
+        ("again", "same"): "0",
+        ("interaction", "different"): "",
+    }
+    marked = {row.contrast: row for row in content.task.differences if row.agreement}
+    assert marked.keys() == {"interaction", "acted", "again"}
+    assert [marked[name].metric for name in marked] == ["", "", "test.nll.same"]
+    assert "on test.nll.same: " in page.render(content)
+
+
+def test_an_interaction_of_four_arms_is_checked_and_shown(finished_task: ReadStudy) -> None:
+    # (xsa - standard) - (standard - xsa), of two arms that enter twice, is refused in a file; its numbers are plain.
+    (_, first), *_ = finished_task.experiment.contrasts.items()
+    four = {"minus_treatment": first.baseline, "minus_baseline": first.treatment}
+    study = with_contrasts(finished_task, doubled={**four, "metric": "train.area.same"})
+    (verdict,) = verdicts_of(study)
+    assert verdict.word is Word.NOT_INFORMATIVE, "all arms stay at chance"
+    content = report_content(study, (verdict,), "paribus run study.toml")
+    assert content.task is not None
+    row = content.task.differences[0]
+    assert row.compared == f"(xsa {MINUS} standard) {MINUS} (standard {MINUS} xsa)"
+    plain = report_content(
+        simple := with_contrasts(finished_task, plain={"metric": "train.area.same"}), verdicts_of(simple), ""
+    ).task
+    assert plain is not None
+    assert row.differences == pytest.approx([2 * value for value in plain.differences[0].differences if value])
+    for one, other in zip(row.milestones, plain.differences[0].milestones, strict=True):
+        assert one.mean == pytest.approx(2 * (other.mean or 0.0))
+    assert (row.log2_updates_difference, row.censored, row.ratio_sentence) == (None, (0, 0), "")
+    assert row.compared in page.render(content)

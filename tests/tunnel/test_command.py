@@ -221,6 +221,7 @@ def test_a_look_at_the_page_goes_into_each_studys_ledger(flown: Path):
     for study in ("micro-tally", "micro-twin"):
         looks = StudyFolder(FOLDER / study).looks()
         assert [look["command"] for look in looks] == ["tunnel"]
+        assert [look["words"] for look in looks] == [{}], "a smoke set has shown no word"
 
 
 def test_the_full_set_links_every_tasks_own_report(micro: Path, cli: Cli, here: Any, monkeypatch: pytest.MonkeyPatch):
@@ -237,7 +238,7 @@ def test_the_full_set_links_every_tasks_own_report(micro: Path, cli: Cli, here: 
     assert row["report"] == "micro-tally/report.html"
     assert (Path("runs/tunnel-full") / row["report"]).exists()
     assert row["word"] in {word.value for word in Word}
-    assert row["p_holm"] is not None
+    assert (row["p_holm"] is None) == (row["word"] == Word.NOT_INFORMATIVE.value)
     assert row["word"] in out
     assert "paribus tunnel --full" in data["repeat_command"]
 
@@ -261,6 +262,27 @@ def test_the_time_of_a_set_is_the_sum_of_its_sessions_and_unknown_after_a_kill(t
     with timed(tmp_path, time.monotonic()):
         pass
     assert seconds(tmp_path) is None
+
+
+def test_the_time_of_a_set_counts_what_comes_before_its_cells_and_no_look_at_it(
+    micro: Path, here: Any, cli: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    del micro
+    gates, during = here.run_gates, []
+
+    def slow(*arguments: Any) -> Any:
+        during.append(json.loads((FOLDER / FILE).read_text(encoding="utf-8")))
+        return gates(*arguments)
+
+    monkeypatch.setattr(running, "run_gates", slow)
+    assert cli("tunnel")[0] == 0
+    assert during
+    assert all(found["running"] for found in during), "a kill at the gates leaves its mark too"
+    assert (total := seconds(FOLDER)) is not None
+    assert total > 0
+    (FOLDER / FILE).write_text('{"running": true, "seconds": 1.0}', encoding="utf-8")
+    assert cli("tunnel")[0] == 0
+    assert seconds(FOLDER) is None, "a look mends no mark that a kill left"
 
 
 def test_workers_find_a_module_of_the_working_folder_by_themselves(micro: Path):

@@ -3,7 +3,6 @@
 Nothing is remembered besides those cells: a changed file or changed code asks for exactly what it makes stale.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +22,7 @@ from paribus.experiment.spec import STUDY, Calibration, Experiment, Key
 from paribus.reading.cell import ENDED, ReadCell
 from paribus.reading.learning import slice_curve, threshold_of
 from paribus.reading.study import read_study
+from paribus.reading.task_arms import budget_updates
 from paribus.stats.acquisition import acquired_at
 
 
@@ -102,7 +102,7 @@ def read_calibration(experiment: Experiment, runs: Path, seeds: int) -> ReadCali
     if unfinished:
         return ReadCalibration(experiment, seeds, unfinished=unfinished)
     scale, baseline = baseline_of(experiment)
-    updates = math.ceil(alone.scales[scale].budget_tokens / alone.arm(baseline).batch_tokens)
+    updates = budget_updates(alone, scale)
     cells = [study.cells[scale, baseline, seed, STUDY] for seed in alone.seeds.numbers]
     crossings = (_crossing(cell, name, updates) for name in slices_of(experiment) for cell in cells)
     return ReadCalibration(experiment, seeds, tuple(crossings))

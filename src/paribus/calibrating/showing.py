@@ -12,7 +12,7 @@ from rich.console import Console
 
 from paribus.calibrating.reading import Crossing, ReadCalibration, crossings_of
 from paribus.experiment.calibration import EARLIEST, LATEST, State, baseline_of
-from paribus.experiment.spec import Calibration
+from paribus.experiment.spec import Calibration, Experiment
 from paribus.terminal import table
 
 CENTRE = (EARLIEST + LATEST) / 2
@@ -39,7 +39,7 @@ def show(read: ReadCalibration, console: Console) -> None:
         console.print(advice(read), highlight=False, soft_wrap=True, markup=False)
         return
     console.print("\nfreeze it in the file:\n", highlight=False)
-    console.print(as_toml(frozen), highlight=False, soft_wrap=True, markup=False)
+    console.print(as_toml(frozen, table_of(read.experiment)), highlight=False, soft_wrap=True, markup=False)
 
 
 def _told(crossing: Crossing) -> tuple[str, str]:
@@ -48,10 +48,19 @@ def _told(crossing: Crossing) -> tuple[str, str]:
     return f"{crossing.at:,} of {crossing.updates:,}", f"{100 * crossing.share:.4g} %"
 
 
-def as_toml(found: Calibration) -> str:
-    """The `[calibration]` of an experiment file that was calibrated."""
+def table_of(experiment: Experiment) -> str:
+    """Key path of the table that holds the calibration: the scale's own where its file holds several, each of which is
+    a study."""
+    if not experiment.option:
+        return "calibration"
+    scale = baseline_of(experiment)[0]
+    return f'scales."{scale}".calibration' if "." in scale else f"scales.{scale}.calibration"
+
+
+def as_toml(found: Calibration, table: str = "calibration") -> str:
+    """The calibration of an experiment file that was calibrated, under the key path `table`."""
     slices = ", ".join(f"{name} = {_numbers(shares)}" for name, shares in (found.slices or {}).items())
-    return f'[calibration]\nseeds = {found.seeds}\nslices = {{ {slices} }}\nevidence = "{found.evidence}"'
+    return f'[{table}]\nseeds = {found.seeds}\nslices = {{ {slices} }}\nevidence = "{found.evidence}"'
 
 
 def _numbers(shares: Sequence[float]) -> str:

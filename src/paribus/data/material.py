@@ -32,7 +32,6 @@ def held_out_of(
     split: Split,
     tokens: int | None,
     context_length: int,
-    rows_per_batch: int,
     *,
     study: str,
     scale: str,
@@ -43,7 +42,7 @@ def held_out_of(
     The documents of a text are the same for every seed, the rows of a task belong to one.
     """
     if isinstance(material, TaskCorpus):
-        return held_out_rows(material, split, tokens, rows_per_batch, study=study, scale=scale, seed=seed)
+        return held_out_rows(material, split, tokens, study=study, scale=scale, seed=seed)
     file = limited(material.split(split), tokens)
 
     def batches(max_tokens: int) -> Iterator[EvaluationBatch]:

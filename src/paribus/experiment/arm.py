@@ -1,7 +1,7 @@
 """What an arm is made of: text, backbone, recipe, mechanisms, and how much is scored."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -65,6 +65,24 @@ class Corpus(Table):
         return self
 
 
+def named_in_mechanisms(base: "Base") -> Iterator[str]:
+    """Every text in an arm's mechanism tables but the mechanisms' own names: among them the arms that it starts
+    from."""
+    for seam in SEAM_FIELDS:
+        yield from _texts(getattr(base, seam))
+
+
+def _texts(table: Any) -> Iterator[str]:
+    if isinstance(table, dict):
+        for key, value in table.items():
+            yield from () if key == "name" else _texts(value)
+    elif isinstance(table, (list, tuple)):
+        for value in table:
+            yield from _texts(value)
+    elif isinstance(table, str):
+        yield table
+
+
 def _require_no_knobs(table: dict[str, Any], known: Collection[str]) -> None:
     """ValueError where a key of a corpus without a task can only be meant as a task's knob."""
     knobs = table["knobs"] if isinstance(table.get("knobs"), dict) else {}
@@ -107,9 +125,9 @@ class Evaluation(Table):
     """How much is scored: whole documents in the corpus' order, or rows of a task, until the number is reached."""
 
     test_tokens: Positive | None = None
-    """None scores the whole test split; of a task, 8 batches"""
+    """None scores the whole test split; of a task, 16,384 inputs"""
     validation_tokens: Positive | None = None
-    """None scores the whole validation split; of a task, 8 batches"""
+    """None scores the whole validation split; of a task, 16,384 inputs"""
     probe_tokens: Positive = 8192
     """validation tokens that the diagnostics look at"""
 

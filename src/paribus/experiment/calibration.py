@@ -11,26 +11,29 @@ stream, so that its seeds are never the verdict's, whatever their numbers.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
+from paribus.data.tasks.checks import answering
 from paribus.data.tasks.contract import ALL, sample
 from paribus.errors import ExperimentFileError
 from paribus.experiment.metrics import parse
 from paribus.experiment.spec import (
     BESIDE_THE_FULL_RUN,
     CALIBRATION,
-    SEAM_FIELDS,
+    Calibration,
     Experiment,
     Noise,
     Robustness,
     Seeds,
-    merged,
+    barely_scored,
+    named_in_mechanisms,
 )
+from paribus.experiment.tuning import RECIPE
 
 EARLIEST, LATEST = 0.4, 0.8
 """shares of the budget between which the baseline should get half-way"""
@@ -42,6 +45,8 @@ _BESIDE_THE_LENGTH = BESIDE_THE_FULL_RUN | {"milestones_tokens", "base", "execut
 
 _DIGEST_ROWS = 8
 """of the task, in the digest: a generator that yields others is another task"""
+_DIGITS = 9
+"""decimals of a loss in the digest: the last bits of a logarithm are the processor's"""
 
 Shares = Mapping[str, Sequence[float]]
 """of the budget, by slice: one for each calibration seed that got half-way"""
@@ -86,9 +91,10 @@ class CalibrationFound:
 def calibration_of(experiment: Experiment) -> CalibrationFound:
     """What is known of the difficulty of the experiment's task, from its file alone.
 
-    A tuned experiment is not the one that the file declares: where tuning moved the baseline, it is stale.
+    The baseline was calibrated as the file declares it. What tuning then chose for its knob makes nothing stale, and
+    is said.
     """
-    found = experiment.calibration
+    found = declared_calibration(experiment)
     if experiment.base.task is None:
         return CalibrationFound(State.NOT_APPLICABLE, "")
     if found is None:
@@ -101,22 +107,36 @@ def calibration_of(experiment: Experiment) -> CalibrationFound:
         why = (found.not_applicable or "").rstrip(". ")
         return CalibrationFound(State.NOT_APPLICABLE, f"not calibrated, as the file declares: {why}")
     names = slices_of(experiment)
-    if changed := _changed(experiment, names):
+    if changed := _changed(experiment, found, names):
         return CalibrationFound(
             State.STALE, f"the calibration in the file is stale: {changed}; `paribus calibrate` does it anew"
         )
     shares = {name: found.slices[name] for name in names}
-    return CalibrationFound(judged(shares, found.seeds), in_words(shares, found.seeds), found.seeds, shares)
+    sentence = in_words(shares, found.seeds) + _before_tuning(experiment)
+    return CalibrationFound(judged(shares, found.seeds), sentence, found.seeds, shares)
 
 
-def _changed(experiment: Experiment, names: Sequence[str]) -> str:
+def declared_calibration(experiment: Experiment) -> Calibration | None:
+    """The table that the file holds for the primary's scale: the scale's own, or the file's."""
+    return experiment.scales[baseline_of(experiment)[0]].calibration or experiment.calibration
+
+
+def _before_tuning(experiment: Experiment) -> str:
+    """What a reader must know of a calibrated baseline with a tuned knob; empty where it has none."""
+    knob = _tuned_field(experiment, baseline_of(experiment)[1])
+    return f"; calibrated at the declared value of {RECIPE}.{knob}, which tuning then chooses" if knob else ""
+
+
+def _tuned_field(experiment: Experiment, arm: str) -> str:
+    """The field of the recipe that tuning chooses for the arm; empty where it chooses none."""
+    return "" if experiment.tuning is None else experiment.tuning.knobs.get(arm, "").removeprefix(f"{RECIPE}.")
+
+
+def _changed(experiment: Experiment, found: Calibration, names: Sequence[str]) -> str:
     """How what the file declares differs from what was calibrated; empty where it does not."""
-    found = experiment.calibration
-    assert found is not None
     assert found.slices is not None
     if found.evidence != evidence_of(experiment):
-        tuned = " (a tuned value counts as one)" if experiment.tuning is not None else ""
-        return f"the baseline, the task's knobs, the scale or the execution were changed after it{tuned}"
+        return "the baseline, the task's knobs or levels, the scale or the execution were changed after it"
     missing = [name for name in names if name not in found.slices]
     return f"it says nothing of {' and '.join(missing)}, which the primary is about" if missing else ""
 
@@ -128,9 +148,10 @@ def slices_of(experiment: Experiment) -> tuple[str, ...]:
 
 def evidence_of(experiment: Experiment) -> str:
     """Digest of all that decides how the primary's baseline learns, 16 hexadecimal digits: its declared fields, the
-    task with its first rows, the scale and the execution. ExperimentFileError for text.
+    task with its levels and first rows, the scale and the execution. ExperimentFileError for text.
 
-    Neither treatments, nor seeds, nor the rule of a verdict are part of it, nor what the study or an arm is called.
+    Neither treatments, nor seeds, nor the rule of a verdict are part of it, nor what the study or an arm is called. The
+    field that tuning chooses for an arm is not either: the declared experiment and the tuned one have one digest.
     """
     scale, arms = _baseline(experiment)
     size = experiment.scales[scale].model_dump_json(exclude=_BESIDE_THE_LENGTH)
@@ -139,10 +160,18 @@ def evidence_of(experiment: Experiment) -> str:
     for arm in arms:
         base = experiment.arm(arm)
         assert base.task is not None
-        digest.update(base.model_dump_json(exclude=_BESIDE_THE_BASELINE).encode())
+        without: dict[str, bool | dict[str, bool]] = dict.fromkeys(_BESIDE_THE_BASELINE, True)
+        if knob := _tuned_field(experiment, arm):
+            without[RECIPE] = {knob: True}
+        digest.update(base.model_dump_json(exclude=without).encode())
         digest.update(f"{base.task.name} {base.task.model_dump_json()}".encode())
-        rows = sample(base.task, 0, 0, _DIGEST_ROWS, base.context_length)
-        for array in (rows.tokens, rows.targets, rows.asked, rows.slice):
+        with answering(base.task):
+            levels = base.task.levels(base.context_length)
+            rows = sample(base.task, 0, 0, _DIGEST_ROWS, base.context_length)
+        known = {name: [round(level.chance, _DIGITS), round(level.floor, _DIGITS)] for name, level in levels.items()}
+        digest.update(json.dumps(known, sort_keys=True).encode())
+        floor = np.rint(rows.floor_nats * 10**_DIGITS)
+        for array in (rows.tokens, rows.targets, rows.asked, rows.slice, floor):
             digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
     return digest.hexdigest()
 
@@ -160,7 +189,9 @@ def calibration_experiment(experiment: Experiment, seeds: int) -> Experiment:
         update={
             "study": f"{experiment.study}{CALIBRATION}",
             "scales": {scale: experiment.scales[scale].model_copy(update=only_full_runs)},
-            "arms": {arm: _barely_scored(experiment, arm) for arm in arms},
+            "arms": {
+                arm: barely_scored(experiment.arm(arm), experiment.arms[arm], "test", "validation") for arm in arms
+            },
             "contrasts": {},
             "seeds": Seeds(count=seeds),
             "noise": Noise(),
@@ -190,27 +221,14 @@ def _baseline(experiment: Experiment) -> tuple[str, tuple[str, ...]]:
     scale, baseline = baseline_of(experiment)
     needed = [baseline]
     for arm in needed:  # grows while it is gone through: a donor may have a donor
-        base = experiment.arm(arm)
-        named = {text for seam in SEAM_FIELDS for text in _texts(getattr(base, seam))}
+        named = set(named_in_mechanisms(experiment.arm(arm)))
         needed += [other for other in experiment.arms if other in named and other not in needed]
     return scale, tuple(reversed(needed))
 
 
-def _texts(table: Any) -> Iterator[str]:
-    """Every text in a mechanism's table but its own name."""
-    if isinstance(table, dict):
-        for key, value in table.items():
-            yield from () if key == "name" else _texts(value)
-    elif isinstance(table, (list, tuple)):
-        for value in table:
-            yield from _texts(value)
-    elif isinstance(table, str):
-        yield table
-
-
 def _require_a_way(experiment: Experiment) -> None:
     """ExperimentFileError where calibration is declared not to apply, or where chance already is the floor."""
-    declared, base = experiment.calibration, experiment.arm(baseline_of(experiment)[1])
+    declared, base = declared_calibration(experiment), experiment.arm(baseline_of(experiment)[1])
     if declared is not None and declared.not_applicable is not None:
         raise ExperimentFileError(
             "calibration.not_applicable: the file says that there is nothing to calibrate",
@@ -231,13 +249,6 @@ def _require_a_way(experiment: Experiment) -> None:
             received=f"both {levels[name].chance:.4g} nats per target",
             remedy='declare not_applicable = "why" in [calibration], as for any negative control',
         )
-
-
-def _barely_scored(experiment: Experiment, arm: str) -> dict[str, Any]:
-    base = experiment.arm(arm)
-    probed = min(base.evaluation.probe_tokens, base.context_length)
-    evaluation = {"test_tokens": 1, "validation_tokens": 1, "probe_tokens": probed}
-    return merged(experiment.arms[arm], {"evaluation": evaluation})
 
 
 def share_of(update: int, updates: int) -> float:

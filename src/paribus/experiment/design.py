@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.experiment.metrics import MetricName
+from paribus.experiment.seeds import Calibration
 from paribus.experiment.table import Effect, Name, Positive, Table
 from paribus.published import PublishedFigure
 
@@ -48,6 +49,8 @@ class Scale(Table):
     """differences from [execution] at this scale"""
     margins: Margins | None = None
     """in place of those of every contrast that names no scale of its own"""
+    calibration: Calibration | None = None
+    """in place of the file's [calibration] at this scale; `paribus calibrate FILE --scale NAME` prints it"""
 
     @model_validator(mode="after")
     def _milestones_lie_inside(self) -> Self:

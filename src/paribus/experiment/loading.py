@@ -25,8 +25,10 @@ RESERVED_SCALE_NAMES = frozenset(
     | {"report.html", "report.json", "report.md", "verdict.svg", "verdict.md"}
 )
 """what else lies beside the scales' folders"""
-OWN = {"base", "seeds", "noise", "execution", "margins"}
+OWN = {"base", "seeds", "noise", "execution", "margins", "calibration"}
 """fields of a scale that are laid over the rest of the file"""
+_OF_NO_CELL = {"calibration"}
+"""those with which a file of several scales can still be one study"""
 AnyTable = TypeVar("AnyTable", bound=BaseModel)
 
 
@@ -89,7 +91,8 @@ def _chosen_scale(path: Path, experiment: Experiment, asked: str | None) -> str 
     if asked is not None or len(scales) == 1:
         return asked or next(iter(scales))
     without = [f"contrasts.{name} names no scale" for name, c in experiment.contrasts.items() if c.scale is None]
-    own = [f"scales.{name} differs from the rest of the file" for name, s in scales.items() if OWN & s.model_fields_set]
+    separate = OWN - _OF_NO_CELL
+    own = [f"scales.{n} differs from the rest of the file" for n, s in scales.items() if separate & s.model_fields_set]
     if without or own:
         raise ExperimentFileError(
             f"{path}: the file holds several scales: say which one with --scale",
@@ -127,6 +130,7 @@ def _restricted(path: Path, experiment: Experiment, name: str) -> Experiment:
         "execution": laid_over(experiment.execution, scale.execution, "execution"),
         "scales": {name: Scale.model_validate(scale.model_dump(exclude_unset=True, exclude=OWN))},
         "contrasts": contrasts,
+        "calibration": scale.calibration or experiment.calibration,
     }
     if len(experiment.scales) > 1:
         changes["study"] = f"{experiment.study}{AT}{name}"
@@ -188,6 +192,17 @@ def _check_shared(path: Path, experiment: Experiment) -> None:
                 f"{path}: arms.{name}.{shared}: an arm cannot have its own",
                 expected=f"[base] {shared}, shared by all arms",
                 remedy="a comparison across corpora is two studies",
+            )
+        for shared in sorted({"batch_tokens", "context_length"} & difference.keys()):
+            common = getattr(experiment.base, shared)
+            if experiment.base.corpus.task is None or difference[shared] == common:
+                continue
+            raise ExperimentFileError(
+                f"{path}: arms.{name}.{shared}: the arms of a study that reads a task read the same batches",
+                expected=f"[base] {shared} = {common}, shared by all arms",
+                received=f"{difference[shared]}",
+                remedy="rows are drawn batch by batch, so that arms with other batches pair at no seed: make it two "
+                "studies",
             )
 
 

@@ -110,8 +110,8 @@ class Calibration(Table):
     """share of the budget at which the baseline's loss was half-way from chance to the floor, by slice: one for each
     calibration seed that got there, such as { QD = [0.45, 0.61, 0.7] }"""
     evidence: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
-    """of the baseline, task, scale and execution that were calibrated: where it no longer fits, somebody has changed
-    them since"""
+    """of the baseline, task, scale and execution that were calibrated, without the field that tuning chooses: where it
+    no longer fits, somebody has changed them since"""
     not_applicable: Annotated[str, Field(min_length=1)] | None = None
     """instead of the other three: why this study's baseline is not to be calibrated, as in a negative control"""
 

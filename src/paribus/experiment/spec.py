@@ -22,6 +22,7 @@ from paribus.experiment.arm import (
     MechanismTable,
     ModelFields,
     Tokenizer,
+    named_in_mechanisms,
 )
 from paribus.experiment.design import Contrast, Margins, Scale
 from paribus.experiment.metrics import MetricName, unit_of
@@ -78,9 +79,11 @@ __all__ = [  # the schema has one door, whatever file a table stands in
     "Tokenizer",
     "Tuning",
     "Variant",
+    "barely_scored",
     "budget_variant",
     "declared",
     "merged",
+    "named_in_mechanisms",
     "rate_variant",
     "rule_digest",
     "unit_of",
@@ -101,7 +104,7 @@ StudyName = Annotated[
 ]
 BESIDE_THE_RULE = {"assumed_sd", "published"}
 """fields of a contrast that plan or illustrate, and decide nothing"""
-BESIDE_THE_FULL_RUN = {"budgets_tokens", "budget_cells", "seeds", "noise", "margins"}
+BESIDE_THE_FULL_RUN = {"budgets_tokens", "budget_cells", "seeds", "noise", "margins", "calibration"}
 """fields of a scale that say which further cells there are, and what their verdict goes by: no arm's full run changes
 with them"""
 
@@ -204,6 +207,14 @@ def merged(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
         else:
             result[key] = value
     return result
+
+
+def barely_scored(base: Base, difference: dict[str, Any], *splits: str) -> dict[str, Any]:
+    """An arm's `difference` with as little held out in these splits, and as little probed, as a cell must: for a study
+    that decides nothing by them. `base` is the arm as the file declares it."""
+    probed = min(base.evaluation.probe_tokens, base.context_length)
+    least = {f"{split}_tokens": 1 for split in splits}
+    return merged(difference, {"evaluation": {**least, "probe_tokens": probed}})
 
 
 def rule_digest(experiment: Experiment) -> str:

@@ -13,13 +13,23 @@ verdict's, whatever their numbers.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from paribus.errors import ExperimentFileError, nearest
-from paribus.experiment.spec import SEAM_FIELDS, TUNING, Experiment, Noise, Robustness, Seeds, Tuning, merged
+from paribus.experiment.spec import (
+    TUNING,
+    Experiment,
+    Noise,
+    Robustness,
+    Seeds,
+    Tuning,
+    barely_scored,
+    merged,
+    named_in_mechanisms,
+)
 from paribus.optim.config import OptimiserConfig
 
 FIRST_ROUND = (-1, 0, 1)
@@ -201,7 +211,7 @@ def trial_experiment(experiment: Experiment, steps: Steps) -> Experiment:
     for arm in _parents_first(experiment):
         if arm not in declared:
             if arm in named:
-                arms[arm] = _on_validation(experiment, arm, experiment.arms[arm])
+                arms[arm] = barely_scored(experiment.arm(arm), experiment.arms[arm], "test")
             continue
         for step in sorted(steps[arm], key=lambda step: (abs(step), step)):
             value = value_at(declared[arm], tuning.factor, step)
@@ -209,7 +219,7 @@ def trial_experiment(experiment: Experiment, steps: Steps) -> Experiment:
                 experiment.arms[arm] if step == 0 else _at_value(experiment.arms[arm], tuning.knobs[arm], value)
             )
             name = trial_arm(arm, declared[arm], tuning.factor, step)
-            arms[name] = _on_validation(experiment, arm, difference)
+            arms[name] = barely_scored(experiment.arm(arm), difference, "test")
     full_runs = {"milestones_tokens": (), "budgets_tokens": ()}
     return declare_knobs(experiment).model_copy(
         update={
@@ -230,25 +240,5 @@ def _parents_first(experiment: Experiment) -> list[str]:
     return sorted(experiment.arms, key=lambda arm: arm not in parents)
 
 
-def _on_validation(experiment: Experiment, arm: str, difference: dict[str, Any]) -> dict[str, Any]:
-    base = experiment.arm(arm)
-    probed = min(base.evaluation.probe_tokens, base.context_length)
-    return merged(difference, {"evaluation": {"test_tokens": 1, "probe_tokens": probed}})
-
-
 def _named_in_mechanisms(experiment: Experiment) -> set[str]:
-    bases = map(experiment.arm, experiment.arms)
-    return {name for base in bases for seam in SEAM_FIELDS for name in _texts(getattr(base, seam))}
-
-
-def _texts(table: Any) -> Iterator[str]:
-    """Every text in a mechanism's table but its own name."""
-    if isinstance(table, dict):
-        for key, value in table.items():
-            if key != "name":
-                yield from _texts(value)
-    elif isinstance(table, (list, tuple)):
-        for value in table:
-            yield from _texts(value)
-    elif isinstance(table, str):
-        yield table
+    return {name for arm in experiment.arms for name in named_in_mechanisms(experiment.arm(arm))}

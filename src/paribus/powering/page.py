@@ -33,7 +33,7 @@ def describe_json(experiment: Experiment, noise: Noise) -> dict[str, Any]:
                 "sd_relative_to_a_simple_contrast": relative_sd(contrast.arms),
                 "scale": experiment.contrast_scale(contrast),
                 "metric": contrast.metric,
-                "unit": unit_of(contrast.metric),
+                "unit": _unit(experiment, contrast),
                 "smallest_effect": contrast.smallest_effect,
                 "design_effect": contrast.design_effect,
                 "scenarios": [asdict(scenario) for scenario in scenarios(experiment, name, noise)],
@@ -114,13 +114,19 @@ def _row(scenario: Scenario) -> tuple[str, ...]:
     )
 
 
+def _unit(experiment: Experiment, contrast: Contrast) -> str:
+    """As beside the verdict: a loss is per token of a text, and per target of a task."""
+    unit = unit_of(contrast.metric)
+    return "nats per target" if experiment.base.task is not None and unit == "nats per token" else unit
+
+
 def _title(experiment: Experiment, name: str, contrast: Contrast) -> str:
     rank = "primary" if contrast.primary else "secondary"
     kind = ", interaction" if len(contrast.arms) > 2 else ""
     return (
         f"{name} ({rank}{kind}): {contrast.formula} at {experiment.contrast_scale(contrast)}, {contrast.metric}; "
         f"smallest effect d = {contrast.smallest_effect:g}, design effect D = {contrast.design_effect:g} "
-        f"{unit_of(contrast.metric)}"
+        f"{_unit(experiment, contrast)}"
     )
 
 

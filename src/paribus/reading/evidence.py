@@ -59,7 +59,7 @@ def comparisons(study: ReadStudy) -> list[Comparison]:
                 minus_baseline_values=minus[1] if minus else (),
                 rule_changed_after_words=changed,
                 verdict_seen_at=tuple(sorted(seen)),
-                not_informative=why_not_informative(study, contrast, pairs.seeds),
+                not_informative=why_not_informative(study, contrast, pairs),
             )
         )
     return found
@@ -107,12 +107,12 @@ def values_by_seed(study: ReadStudy, scale: str, arm: str, metric: str) -> dict[
     return values | {seed: None for seed, cell in cells.items() if cell.state == "diverged"}
 
 
-def record_look(study: ReadStudy, verdicts: tuple[Verdict, ...], command: str) -> None:
-    """Append to the ledger that somebody saw this state of evidence."""
+def record_look(study: ReadStudy, verdicts: tuple[Verdict, ...], command: str, *, words: bool = True) -> None:
+    """Append to the ledger that somebody saw this state of evidence, and its words unless none was shown (`words`)."""
     study.folder.append_look(
         command,
         pairs={verdict.name: verdict.seeds for verdict in verdicts},
-        words={v.name: v.word.value for v in verdicts if v.word is not Word.WAITING},
+        words={v.name: v.word.value for v in verdicts if words and v.word is not Word.WAITING},
         rule_digest=spec.rule_digest(study.experiment),
     )
 

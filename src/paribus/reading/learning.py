@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from paribus.data.tasks.contract import ALL
+from paribus.data.tasks.contract import ALL, ROUNDING
 from paribus.experiment.metrics import AREA, Metric
 from paribus.stats.acquisition import acquired_at, restricted_log2
 from paribus.stats.learning import area
@@ -64,9 +64,15 @@ def curve_metric(metrics: Sequence[Mapping[str, Any]], metric: Metric, threshold
 
 
 def threshold_of(metrics: Sequence[Mapping[str, Any]], name: str, thresholds: Mapping[str, float]) -> float | None:
-    """Excess loss below which the slice counts as acquired; for all targets the mean of their slices'."""
-    if name != ALL:
-        return thresholds.get(name)
+    """Excess loss below which the slice counts as acquired; for all targets the mean of their slices'.
+
+    None where nothing is known of it, and where chance is the floor up to rounding: there is nothing to acquire then.
+    """
+    found = thresholds.get(name) if name != ALL else _mean_threshold(metrics, thresholds)
+    return found if found is not None and found > ROUNDING else None
+
+
+def _mean_threshold(metrics: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float]) -> float | None:
     weights = dict.fromkeys(thresholds, 0)
     for line in metrics:
         for part, found in line.get("slices", {}).items():

@@ -18,13 +18,13 @@ from paribus.reading.study import ReadStudy
 from paribus.report.of_tasks import MilestoneDifference
 from paribus.stats import paired
 from paribus.stats.acquisition import AcquisitionContrast, acquired_at, acquisition_contrast
-from paribus.stats.learning import MARKS, difference_of_slices, milestones
+from paribus.stats.learning import MARKS, area, difference_of_slices, milestones, windows
 from paribus.stats.paired import PairedDifferences
 from paribus.stats.plateaus import Plateau, plateau
 
 CONFIDENCE = 0.95
-FIRST, END = 0, len(MARKS) - 1
-"""places of the first milestone and of the last among all"""
+END = len(MARKS) - 1
+"""place of the last milestone among all"""
 
 
 def budget_updates(experiment: Experiment, scale: str) -> int:
@@ -67,23 +67,50 @@ class TaskArm:
         for seed, cell in self._cells.items():
             curve = self.curve(seed, name)
             threshold = threshold_of(cell.metrics, name, cell.thresholds)
-            if curve is not None and threshold is not None and threshold > 0:  # else chance already is the floor
+            if curve is not None and threshold is not None:
                 found[seed] = acquired_at(curve.excess, curve.targets, threshold)
         return found
 
     def acquired(self, name: str) -> tuple[int | None, ...]:
         return tuple(self.acquired_by_seed(name).values())
 
-    def plateau(self, name: str, place: int) -> Plateau | None:
-        """Where the arm is on a slice around a milestone; None where no cell says."""
+    def all_in_first_window(self, name: str) -> bool:
+        """Whether every cell had acquired the slice by the first window of its smoothed curve that has targets."""
+        found = self.acquired_by_seed(name)
+        if not found or len(found) < len(self.seeds):
+            return False
+        for seed, updates in found.items():
+            curve = self.curve(seed, name)
+            assert curve is not None
+            smooth = windows(curve.excess, curve.targets)
+            if updates != int(smooth.ends[smooth.targets > 0][0]):
+                return False
+        return True
+
+    def plateau(self, name: str, smallest_effect: float | None = None) -> Plateau | None:
+        """Where the arm ends on a slice; None where no cell says. `smallest_effect` as in `stats.plateaus.plateau`."""
+        return self._plateau(name, [self.excess_at(seed, (name,))[END] for seed in self.seeds], smallest_effect)
+
+    def area_plateau(self, name: str, smallest_effect: float) -> Plateau | None:
+        """Where the area under the arm's whole learning curve lies; None where no cell says."""
+        curves = [self.curve(seed, name) for seed in self.seeds]
+        areas = [None if curve is None else area(curve.excess, curve.targets) for curve in curves]
+        return self._plateau(name, areas, smallest_effect)
+
+    def _plateau(self, name: str, values: Sequence[float | None], smallest_effect: float | None) -> Plateau | None:
         levels = self._levels_of(name)
-        if levels is None:
+        excess = [value for value in values if value is not None]
+        if levels is None or not excess:
             return None
         chance, floor, threshold, shortcuts = levels
-        excess = [at for seed in self.seeds if (at := self.excess_at(seed, (name,))[place]) is not None]
-        if not excess:
-            return None
-        return plateau(excess, chance=chance, shortcuts=shortcuts, floor_nats=floor, threshold=threshold)
+        return plateau(
+            excess,
+            chance=chance,
+            shortcuts=shortcuts,
+            floor_nats=floor,
+            threshold=threshold,
+            smallest_effect=smallest_effect,
+        )
 
     def _levels_of(self, name: str) -> tuple[float, float, float, dict[str, float]] | None:
         """Chance above the floor, the floor, threshold and shortcuts above it; of all targets, weighted by slice."""
@@ -121,36 +148,54 @@ class TaskArm:
 
 
 class PairedArms:
-    """The two arms of a contrast at the seeds that pair them."""
+    """The arms of a contrast, two or the four of an interaction, at the seeds that pair them."""
 
     def __init__(self, study: ReadStudy, contrast: Contrast, seeds: Sequence[int]) -> None:
         self.scale = study.experiment.contrast_scale(contrast)
         self.seeds = tuple(seeds)
         self.budget = budget_updates(study.experiment, self.scale)
-        self.treatment = TaskArm(study, self.scale, contrast.treatment, seeds)
-        self.baseline = TaskArm(study, self.scale, contrast.baseline, seeds)
+        self.every = tuple(TaskArm(study, self.scale, name, seeds) for name in contrast.arms)
+        """in the order of the contrast's formula"""
 
     @property
-    def both(self) -> tuple[TaskArm, TaskArm]:
-        return self.treatment, self.baseline
+    def interaction(self) -> bool:
+        """Whether the difference is one of two differences."""
+        return len(self.every) > 2
+
+    @property
+    def treatment(self) -> TaskArm:
+        """The arm that the question is about."""
+        return self.every[0]
+
+    @property
+    def baseline(self) -> TaskArm:
+        """The arm that it is compared with."""
+        return self.every[1]
 
     def milestones(self, slices: Sequence[str]) -> tuple[MilestoneDifference, ...]:
-        treatment, baseline = ([arm.excess_at(seed, slices) for seed in self.seeds] for arm in self.both)
+        """The contrast's difference at each milestone, of one slice or of the first less the second."""
+        by_arm = [[arm.excess_at(seed, slices) for seed in self.seeds] for arm in self.every]
+        signs = (1.0, -1.0, -1.0, 1.0)[: len(self.every)]
         found = []
         for place, mark in enumerate(MARKS):
-            values = [
-                t - b
-                for t, b in zip([at[place] for at in treatment], [at[place] for at in baseline], strict=True)
-                if t is not None and b is not None
-            ]
+            values = []
+            for of_seed in zip(*by_arm, strict=True):
+                known = [at for each in of_seed if (at := each[place]) is not None]
+                if len(known) == len(signs):
+                    values.append(math.fsum(sign * at for sign, at in zip(signs, known, strict=True)))
             update = max(1, math.floor(mark * self.budget + 0.5))
             mean = float(np.mean(values)) if values else None
             found.append(MilestoneDifference(update, mean, t_interval(values, CONFIDENCE)))
         return tuple(found)
 
     def acquisition(self, name: str, pairs: PairedDifferences) -> AcquisitionContrast | None:
-        """The updates that each arm needed; None for a slice on which there is nothing to acquire."""
-        treatment, baseline = (arm.acquired_by_seed(name) for arm in self.both)
+        """The updates that each of two arms needed.
+
+        None for an interaction, and for a slice on which there is nothing to acquire.
+        """
+        if self.interaction:
+            return None
+        treatment, baseline = (arm.acquired_by_seed(name) for arm in self.every)
         if not treatment and not baseline:
             return None
         return acquisition_contrast(
@@ -162,11 +207,26 @@ class PairedArms:
         )
 
     def any_acquired(self, name: str) -> bool:
-        """Whether any cell of either arm acquired the slice within the budget."""
-        return any(updates is not None for arm in self.both for updates in arm.acquired(name))
+        """Whether any cell of any arm acquired the slice within the budget."""
+        return bool(self.acquired_by(name))
 
-    def plateaus(self, name: str, place: int) -> dict[str, Plateau] | None:
-        """Where each arm is on a slice around a milestone; None where no cell says."""
-        found = {arm.name: arm.plateau(name, place) for arm in self.both}
-        known = {name: level for name, level in found.items() if level is not None}
-        return known if len(known) == len(found) else None
+    def acquired_by(self, name: str) -> tuple[str, ...]:
+        """Arms of which a cell acquired the slice within the budget."""
+        return tuple(arm.name for arm in self.every if any(updates is not None for updates in arm.acquired(name)))
+
+    def all_in_first_window(self, name: str) -> bool:
+        """Whether every cell of every arm had acquired the slice by the first window of its curve."""
+        return all(arm.all_in_first_window(name) for arm in self.every)
+
+    def plateaus(self, name: str, smallest_effect: float | None = None) -> dict[str, Plateau] | None:
+        """Where each arm ends on a slice; None where a cell does not say."""
+        return _known({arm.name: arm.plateau(name, smallest_effect) for arm in self.every})
+
+    def area_plateaus(self, name: str, smallest_effect: float) -> dict[str, Plateau] | None:
+        """Where the area of each arm's whole learning curve lies; None where a cell does not say."""
+        return _known({arm.name: arm.area_plateau(name, smallest_effect) for arm in self.every})
+
+
+def _known(found: dict[str, Plateau | None]) -> dict[str, Plateau] | None:
+    known = {name: level for name, level in found.items() if level is not None}
+    return known if len(known) == len(found) else None

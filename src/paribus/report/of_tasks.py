@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paribus.errors import ParibusError
+from paribus.report.of_robustness import RateRow
 from paribus.stats.rounding import MINUS
 
 CAUTION = (
@@ -89,6 +90,12 @@ class TaskText:
     """places of a batch at which something is asked, on average"""
     row_length: int
     """tokens"""
+    budget_updates_by_scale: Mapping[str, int] = field(default_factory=dict)
+    """where scales differ in it; `budget_updates` is that of any other"""
+
+    def updates_at(self, scale: str) -> int:
+        """Optimiser updates of a training run at a scale."""
+        return self.budget_updates_by_scale.get(scale, self.budget_updates)
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,8 @@ class SliceDifference:
 
     contrast: str
     compared: str
-    """what is subtracted from what: the names of the two arms with a minus sign between"""
+    """what is subtracted from what: the names of the two arms with a minus sign between, of an interaction both
+    differences in brackets"""
     scale: str
     slice: str
     area_difference: float | None
@@ -193,8 +201,8 @@ class SliceDifference:
     milestones: tuple[MilestoneDifference, ...]
     """three: the first third of the budget, the second, the end"""
     log2_updates_difference: float | None
-    """of the updates to the threshold, restricted to the budget; -1 is half of the updates. None on two slices, and
-    where no cell acquired the slice: all stand at the budget then"""
+    """of the updates to the threshold, restricted to the budget; -1 is half of the updates. None on two slices, of an
+    interaction, and where no cell acquired the slice: all stand at the budget then"""
     log2_updates_interval: tuple[float, float] | None
     censored: tuple[int, int]
     """seeds of the treatment and of the baseline that did not acquire the slice within the budget"""
@@ -209,6 +217,13 @@ class SliceDifference:
     """a key of `MARKS`"""
     rate_sentence: str = ""
     """that the sign depends on the learning rate, where it does"""
+    metric: str = ""
+    """the contrast's own metric where `agreement` is about another quantity than the area; empty otherwise"""
+    metric_unit: str = ""
+    metric_difference: float | None = None
+    """in that metric, mean over seeds"""
+    metric_interval: tuple[float, float] | None = None
+    """in that metric, which `agreement` was judged by; at `interval_confidence`"""
 
 
 @dataclass(frozen=True)
@@ -219,6 +234,8 @@ class TaskContent:
     curves: tuple[LearningCurve, ...] = ()
     acquisitions: tuple[AcquisitionRow, ...] = ()
     differences: tuple[SliceDifference, ...] = ()
+    rates: tuple[RateRow, ...] = ()
+    """the contrasts at other learning rates, where the file declares them"""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,11 @@ from paribus.report.of_tasks import (
     SliceDifference,
     TaskContent,
     TaskDefinition,
+    TaskText,
     asked,
     declared,
 )
+from paribus.report.robustness import due_rates, robustness_table
 from paribus.report.tables import Column, Table, without_empty_columns
 from paribus.report.task_tables import acquisition_table, differences_table, levels_table, readings_table
 from paribus.stats.rounding import MINUS, percent
@@ -47,14 +49,15 @@ def due_task(task: TaskContent, rows: Sequence[Shown]) -> TaskContent:
             for row in task.differences
             if is_due(rows, row.contrast, row.scale)
         ),
+        rates=due_rates(task.rates, rows),
     )
 
 
 def expectation_lines(task: TaskContent | None, rows: Sequence[Shown]) -> list[str]:
     """For a terminal, a line for each contrast with a declared sign that is due.
 
-    Such as "deep: expected +, came out + (agrees)". The sign is that of the difference in the area under the learning
-    curve, which is what the mark is about.
+    Such as "deep: expected +, came out + (agrees)". The sign is that of the difference in the contrast's own metric,
+    which is what the mark is about.
     """
     if task is None:
         return []
@@ -62,7 +65,7 @@ def expectation_lines(task: TaskContent | None, rows: Sequence[Shown]) -> list[s
 
 
 def _expectation(row: SliceDifference) -> str:
-    mean = row.area_difference
+    mean = row.metric_difference if row.metric else row.area_difference
     if row.agreement == NOT_INFORMATIVE:
         came = "the task could not tell"
     elif mean is None:
@@ -85,6 +88,7 @@ def task_section(task: TaskContent | None, rows: Sequence[Shown]) -> Section | A
         acquisition_table(task),
         differences_table(task),
         readings_table(task.differences),
+        robustness_table(task.rates),
     ]
     held = [without_empty_columns(table, keep=2) for table in found if table.rows]
     if not held:
@@ -119,7 +123,7 @@ def definition_block(definition: TaskDefinition, anchor: str) -> Block:
     facts = {
         "knobs": ", ".join(f"{name} = {value}" for name, value in sorted(text.knobs.items())) or "none",
         "primary slice": asked(text.primary),
-        "budget": f"{count(text.budget_updates)} updates of {count(text.targets_per_update)} targets",
+        "budget": f"{_updates(text)} updates of {count(text.targets_per_update)} targets",
         "row length": f"{count(text.row_length)} tokens",
         "calibration": calibration_sentence(definition),
     }
@@ -138,9 +142,16 @@ def budget_sentence(definition: TaskDefinition) -> str:
     """What the areas depend on."""
     text = definition.text
     return (
-        f"Training lasts {count(text.budget_updates)} updates of about {significant(text.targets_per_update)} targets; "
+        f"Training lasts {_updates(text)} updates of about {significant(text.targets_per_update)} targets; "
         f"the claim is about {asked(text.primary)}."
     )
+
+
+def _updates(text: TaskText) -> str:
+    """Of every scale where they differ: "300 at small, 600 at deep"."""
+    if len(set(text.budget_updates_by_scale.values())) < 2:
+        return count(text.budget_updates)
+    return ", ".join(f"{count(updates)} at {scale}" for scale, updates in text.budget_updates_by_scale.items())
 
 
 def calibration_sentence(definition: TaskDefinition) -> str:
@@ -165,6 +176,9 @@ def _without_intervals(row: SliceDifference) -> SliceDifference:
         ratio_sentence="",
         agreement="",
         rate_sentence="",
+        metric="",
+        metric_difference=None,
+        metric_interval=None,
     )
 
 

@@ -40,13 +40,14 @@ def acquisition_table(task: TaskContent) -> Table:
             row.arm,
             *([row.scale] if _several_scales(task) else []),
             fixed(row.area_nats_per_target, 3),
-            acquired(row.acquired_at_updates, task.definition.text.budget_updates),
+            acquired(row.acquired_at_updates, task.definition.text.updates_at(row.scale)),
             fixed(row.final_nats_per_target, 3),
             row.plateau or MISSING,
         )
         for row in ordered
     )
-    budget = count(task.definition.text.budget_updates)
+    scales = dict.fromkeys(row.scale for row in ordered)
+    budget = " or ".join(dict.fromkeys(count(task.definition.text.updates_at(scale)) for scale in scales))
     note = (
         f"The area is the mean over all {budget} updates and depends on them. Acquired: two windows in a row below the "
         "threshold, half-way from the floor to chance; seeds that never are count as later than the budget."
@@ -86,9 +87,9 @@ def differences_table(task: TaskContent) -> Table:
             declared(row.expected),
             difference_cell(row.area_difference, row.interval),
             *milestone_cells(row.milestones),
-            updates_cell(row, task.definition.text.budget_updates),
+            updates_cell(row, task.definition.text.updates_at(row.scale)),
             f"{row.censored[0]} / {row.censored[1]}" if told else MISSING,
-            mark(row.agreement) or MISSING,
+            agreement_cell(row),
         )
         for row in task.differences
         for told in (row.log2_updates_difference is not None or any(row.censored),)
@@ -100,6 +101,14 @@ def differences_table(task: TaskContent) -> Table:
     marks = legend(row.agreement for row in task.differences)
     note = f"{held}The first two milestones are mid-schedule. Not acquired: treatment / baseline. {marks}".strip()
     return Table("Treatment minus baseline: descriptive, no verdict", columns, body, note, accents)
+
+
+def agreement_cell(row: SliceDifference) -> str:
+    """The mark and, where it is about another metric than the area, the difference that it was judged by."""
+    if not row.agreement or not row.metric:
+        return mark(row.agreement) or MISSING
+    judged = difference_cell(row.metric_difference, row.metric_interval).replace("\n", " ")
+    return f"{mark(row.agreement)}\non {row.metric}: {judged} {row.metric_unit}"
 
 
 def updates_cell(row: SliceDifference, budget_updates: int) -> str:

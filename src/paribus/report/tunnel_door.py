@@ -55,7 +55,7 @@ def _refuse_words(row: TunnelRow, content: TunnelContent) -> None:
     for sentence in (row.plateau, of.informative_sentence, of.ratio_sentence, of.rate_sentence):
         # An arm may be called anything.
         told = sentence
-        for arm in of.compared.split(f" {MINUS} "):
+        for arm in (name.strip("()") for name in of.compared.split(f" {MINUS} ")):
             told = told.replace(arm, "") if arm else told
         if _WIN.search(told):
             raise ParibusError(
@@ -81,5 +81,8 @@ def _withheld(row: TunnelRow) -> TunnelRow:
         informative_sentence="",
         agreement="",
         rate_sentence="",
+        metric="",
+        metric_difference=None,
+        metric_interval=None,
     )
     return replace(row, difference=of, acquired_baseline=(), acquired_treatment=(), plateau="", word="", p_holm=None)

@@ -10,17 +10,16 @@ import numpy as np
 
 from paribus.data.tasks.contract import ALL
 from paribus.experiment.metrics import AREA, parse
-from paribus.experiment.spec import Contrast, rate_variant
-from paribus.reading.evidence import contrast_differences
-from paribus.reading.informative import informative_about
+from paribus.experiment.spec import Contrast
+from paribus.reading.evidence import contrast_differences, unit_of
+from paribus.reading.informative import informative_about, margin_of
 from paribus.reading.study import ReadStudy
-from paribus.reading.task_arms import CONFIDENCE, END, PairedArms, t_interval
+from paribus.reading.task_arms import CONFIDENCE, PairedArms, t_interval
 from paribus.report.of_tasks import AGAINST, AGREES, NOT_INFORMATIVE, OPEN, SliceDifference
+from paribus.reporting.robustness import at_rates, compared, rate_sentence
 from paribus.stats import paired
 from paribus.stats.acquisition import AcquisitionContrast
-from paribus.stats.learning import RateDifference, depends_on_rate
 from paribus.stats.paired import PairedDifferences
-from paribus.stats.rounding import MINUS, fixed
 
 Interval = tuple[float, float]
 
@@ -37,58 +36,62 @@ class Described:
     """where the two arms end"""
 
 
+@dataclass(frozen=True)
+class Family:
+    """What a family of rows says of one contrast, in the unit of its metric, at the levels of its steps."""
+
+    interval: Interval
+    confidence: float
+    """of `interval`"""
+    equivalence_interval: Interval | None
+    """inside +-smallest_effect exactly where the family concludes equivalence"""
+
+
 def describe_contrast(
-    study: ReadStudy,
-    name: str,
-    *,
-    slices: str | None = None,
-    expected: bool = True,
-    interval: Interval | None = None,
-    confidence: float = CONFIDENCE,
+    study: ReadStudy, name: str, *, slices: str | None = None, expected: bool = True, family: Family | None = None
 ) -> Described:
     """The contrast of this name by the area under the learning curve.
 
-    On `slices`, one or "a-b" or `ALL`, which are those of its metric where None is given; its declared sign is said
-    beside it where `expected`. An `interval` with its `confidence`, where a family has one, takes the place of the 95 %
-    one.
+    On `slices`, one or "a-b" or `ALL`, which are those of its metric where None is given. Where `expected`, the sign
+    that was declared is said beside it with a mark, judged in the contrast's own metric whatever the row shows. A
+    `family` takes the place of the unadjusted 95 % interval and of the test for no sign alike.
     """
     contrast = study.experiment.contrasts[name]
     parts = parse(contrast.metric).slices or (ALL,) if slices is None else tuple(slices.split("-"))
     return _described(
-        study,
-        name,
-        contrast if expected else contrast.model_copy(update={"expected": None}),
-        parts,
-        interval,
-        confidence,
+        study, name, contrast if expected else contrast.model_copy(update={"expected": None}), parts, family
     )
 
 
 def _described(
-    study: ReadStudy,
-    name: str,
-    contrast: Contrast,
-    slices: tuple[str, ...],
-    interval: Interval | None,
-    confidence: float,
+    study: ReadStudy, name: str, contrast: Contrast, slices: tuple[str, ...], family: Family | None
 ) -> Described:
     of_area = contrast.model_copy(update={"metric": _area_metric(slices)})
-    pairs = contrast_differences(study, of_area)
-    mean = None if pairs.diverged or not pairs.differences else float(np.mean(pairs.differences))
-    if interval is None and not pairs.diverged:
-        interval = t_interval(pairs.differences, confidence)
+    pairs, own = contrast_differences(study, of_area), contrast_differences(study, contrast)
+    metric = parse(contrast.metric)
+    itself = contrast.metric == of_area.metric
+    confidence = CONFIDENCE if family is None else family.confidence
+    own_interval = _t(own, CONFIDENCE) if family is None else family.interval
     arms = PairedArms(study, contrast, pairs.seeds)
     acquisition = arms.acquisition(slices[0], pairs) if len(slices) == 1 else None
     # Where no cell acquired the slice all stand at the budget: a difference of 0 would read like a measurement.
     updates = acquisition if acquisition is not None and arms.any_acquired(slices[0]) else None
-    told = informative_about(arms, slices)
+    names = tuple(arm.name for arm in arms.every)
+    about = metric.slices or (ALL,)
+    # A row on the contrast's own slices says what its verdict says; any other describes areas.
+    if slices == about:
+        told = informative_about(
+            arms, slices, own.differences, quantity=metric.quantity, smallest_effect=contrast.smallest_effect
+        )
+    else:
+        told = informative_about(arms, slices, pairs.differences, quantity=AREA, smallest_effect=margin_of(contrast))
     difference = SliceDifference(
         contrast=name,
-        compared=f"{contrast.treatment} {MINUS} {contrast.baseline}",
+        compared=compared(contrast),
         scale=arms.scale,
         slice="-".join(slices),
-        area_difference=mean,
-        interval=interval,
+        area_difference=_mean(pairs),
+        interval=own_interval if itself else _t(pairs, confidence),
         interval_confidence=confidence,
         seeds=tuple(sorted({*pairs.seeds, *pairs.diverged})),
         differences=_by_seed(pairs),
@@ -98,12 +101,16 @@ def _described(
         censored=(0, 0) if acquisition is None else _censored(acquisition),
         ratio_sentence="" if acquisition is None else _sentence(acquisition.sentence),
         informative=told.informative,
-        informative_sentence=_sentence(told.reason),
+        informative_sentence=_sentence(told.reason, names),
         expected=contrast.expected or "",
-        agreement=_agreement(contrast, pairs, mean, interval, told.informative),
-        rate_sentence=_rate_sentence(study, of_area, pairs),
+        agreement=_agreement(contrast, own, own_interval, told.informative, family),
+        rate_sentence=rate_sentence(at_rates(study, name, of_area, study.experiment.seeds.numbers)),
+        metric="" if itself or contrast.expected is None else contrast.metric,
+        metric_unit="" if itself or contrast.expected is None else unit_of(study.experiment, contrast),
+        metric_difference=None if itself or contrast.expected is None else _mean(own),
+        metric_interval=None if itself or contrast.expected is None else own_interval,
     )
-    single = len(slices) == 1
+    single = len(slices) == 1 and not arms.interaction
     return Described(
         difference,
         arms.treatment.acquired(slices[0]) if single else (),
@@ -112,32 +119,46 @@ def _described(
     )
 
 
+def _mean(pairs: PairedDifferences) -> float | None:
+    """None where a cell diverged: a mean of the others would be one of selected data."""
+    return None if pairs.diverged or not pairs.differences else float(np.mean(pairs.differences))
+
+
+def _t(pairs: PairedDifferences, confidence: float) -> Interval | None:
+    return None if pairs.diverged else t_interval(pairs.differences, confidence)
+
+
 def _ends(arms: PairedArms, slices: Sequence[str]) -> str:
     parts = []
     for name in slices:
-        found = arms.plateaus(name, END)
+        found = arms.plateaus(name)
         if found is None:
             continue
-        treatment, baseline = (found[arm.name].sentence for arm in arms.both)
-        same = treatment == baseline
-        said = f"both: {treatment}" if same else f"{arms.treatment.name} {treatment}; {arms.baseline.name} {baseline}"
+        sentences = {arm: level.sentence for arm, level in found.items()}
+        if len(set(sentences.values())) == 1:
+            said = f"{'both' if len(sentences) == 2 else 'all'}: {next(iter(sentences.values()))}"
+        else:
+            said = "; ".join(f"{arm} {sentence}" for arm, sentence in sentences.items())
         parts.append(said if len(slices) == 1 else f"{name}: {said}")
     return ". ".join(parts)
 
 
 def _agreement(
-    contrast: Contrast, pairs: PairedDifferences, mean: float | None, interval: Interval | None, told: bool
+    contrast: Contrast, pairs: PairedDifferences, interval: Interval | None, told: bool, family: Family | None
 ) -> str:
-    """The difference beside the declared sign; "0" is agreed with by two one-sided tests at the smallest effect."""
+    """The difference in the contrast's metric beside the declared sign; `interval` is of that metric.
+
+    "0" is agreed with by two one-sided tests at the smallest effect, at the level of the family where there is one.
+    """
     if contrast.expected is None:
         return ""
     if not told:
         return NOT_INFORMATIVE
-    if mean is None or interval is None:
+    if _mean(pairs) is None or interval is None:
         return OPEN
     low, high = interval
     if contrast.expected == "0":
-        inside = paired.equivalence_p(pairs.differences, contrast.smallest_effect) <= 1 - CONFIDENCE
+        inside = _equivalent(contrast, pairs, family)
         found = AGREES if inside else AGAINST if low > 0 or high < 0 else OPEN
     else:
         low, high = (low, high) if contrast.expected == "+" else (-high, -low)
@@ -145,32 +166,12 @@ def _agreement(
     return found
 
 
-def _rate_sentence(study: ReadStudy, contrast: Contrast, pairs: PairedDifferences) -> str:
-    """That the sign depends on the learning rate, with the difference at each; empty where nothing says so."""
-    factors = study.experiment.robustness.rate_factors
-    if not factors or pairs.diverged or not pairs.differences:
-        return ""
-    found = [RateDifference(1.0, float(np.mean(pairs.differences)), t_interval(pairs.differences, CONFIDENCE))]
-    for factor in factors:
-        values = _differences_at_rate(study, contrast, factor)
-        if values:
-            found.append(RateDifference(factor, float(np.mean(values)), t_interval(values, CONFIDENCE)))
-    word = depends_on_rate(found) if len(found) > 1 else ""
-    if not word:
-        return ""
-    listed = ", ".join(f"{fixed(at.mean, 3, signed=True)} at {at.factor:g} times" for at in found)
-    return f"The sign {word}: {listed}."
-
-
-def _differences_at_rate(study: ReadStudy, contrast: Contrast, factor: float) -> list[float]:
-    scale = study.experiment.contrast_scale(contrast)
-    values = []
-    for seed in study.experiment.seeds.numbers[: study.experiment.robustness.seeds]:
-        cells = [study.cells[scale, arm, seed, rate_variant(factor)] for arm in contrast.arms]
-        treatment, baseline = (cell.final(contrast.metric) for cell in cells)
-        if treatment is not None and baseline is not None:
-            values.append(treatment - baseline)
-    return values
+def _equivalent(contrast: Contrast, pairs: PairedDifferences, family: Family | None) -> bool:
+    margin = contrast.smallest_effect
+    if family is None:
+        return paired.equivalence_p(pairs.differences, margin) <= 1 - CONFIDENCE
+    bounds = family.equivalence_interval
+    return bounds is not None and -margin < bounds[0] and bounds[1] < margin
 
 
 def _area_metric(slices: Sequence[str]) -> str:
@@ -186,5 +187,7 @@ def _censored(acquisition: AcquisitionContrast) -> tuple[int, int]:
     return len(acquisition.treatment_censored), len(acquisition.baseline_censored)
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}" + ("" if not text or text.endswith(".") else ".")
+def _sentence(text: str, names: Sequence[str] = ()) -> str:
+    """With a capital and a full stop; the name of an arm stays as its file writes it."""
+    first = text if any(text.startswith(f"{name} ") for name in names) else f"{text[:1].upper()}{text[1:]}"
+    return first + ("" if not text or text.endswith(".") else ".")

@@ -25,6 +25,7 @@ from paribus.report.of_tasks import (
     TaskText,
 )
 from paribus.reporting.due import due
+from paribus.reporting.robustness import robustness
 from paribus.reporting.task_differences import describe_contrast
 from paribus.stats.learning import area, windows
 from paribus.stats.rule import Verdict
@@ -42,6 +43,7 @@ def task_content(study: ReadStudy, verdicts: tuple[Verdict, ...], seeds: set[int
         tuple(curve for cell in complete for name in slices if (curve := _curve(cell, name)) is not None),
         tuple(_acquisitions(study, complete, slices)),
         tuple(_differences(study, verdicts, found)),
+        tuple(robustness(study, verdicts)),
     )
 
 
@@ -60,6 +62,7 @@ def definition(study: ReadStudy) -> TaskDefinition | None:
         budget_updates=budget_updates(experiment, next(iter(experiment.scales))),
         targets_per_update=_targets(study),
         row_length=planned["row_length"],
+        budget_updates_by_scale={scale: budget_updates(experiment, scale) for scale in experiment.scales},
     )
     levels = tuple(
         SliceLevels(name, of["chance"], of["floor"], of["threshold"], of["shortcuts"])
@@ -107,7 +110,7 @@ def _acquisitions(study: ReadStudy, cells: list[ReadCell], slices: tuple[str, ..
         for name in slices:
             curves = [curve for seed in seeds if (curve := of.curve(seed, name)) is not None]
             final = [loss for seed in seeds if (loss := of.excess_at(seed, (name,))[END]) is not None]
-            level = of.plateau(name, END)
+            level = of.plateau(name)
             whole = len(curves) == len(seeds) == len(final)
             floors = [float(np.nanmean(curve.floor)) for curve in curves]
             yield AcquisitionRow(
@@ -123,18 +126,23 @@ def _acquisitions(study: ReadStudy, cells: list[ReadCell], slices: tuple[str, ..
 
 
 def _differences(study: ReadStudy, verdicts: tuple[Verdict, ...], found: TaskDefinition) -> Iterator[SliceDifference]:
-    """Each pair of arms once: on what its contrast is about, on what the primary is about, and on every slice."""
+    """Every contrast on what it is about; then each group of arms once on what the primary is about and on every slice.
+
+    A contrast's own row carries its declared sign: no other contrast of the same arms takes its place.
+    """
+    asked = list(due(study, verdicts))
     seen = set()
-    slices = [levels.slice for levels in found.levels]
-    for contrast, verdict in due(study, verdicts):
-        if contrast.minus_treatment is not None:
-            continue
+    for contrast, verdict in asked:
         own = "-".join(parse(contrast.metric).slices) or ALL
-        every: dict[str, None] = dict.fromkeys([own, found.text.primary, *(slices if len(slices) > 1 else [])])
+        seen.add((verdict.scale, contrast.arms, own))
+        yield describe_contrast(study, verdict.name, slices=own).difference
+    slices = [levels.slice for levels in found.levels]
+    for contrast, verdict in asked:
+        every: dict[str, None] = dict.fromkeys([found.text.primary, *(slices if len(slices) > 1 else [])])
         for name in every:
             key = (verdict.scale, contrast.arms, name)
             if key in seen:
                 continue
             seen.add(key)
             # A sign was declared for what the contrast is about, and for nothing else.
-            yield describe_contrast(study, verdict.name, slices=name, expected=name == own).difference
+            yield describe_contrast(study, verdict.name, slices=name, expected=False).difference

@@ -18,7 +18,7 @@ def notes(comparison: Comparison, verdict: Verdict) -> tuple[str, ...]:
             "the rule (contrasts, margins or planned seeds) was changed after words had been seen: "
             "this is not the rule that was fixed before the run, so nothing here is a win or an equivalence"
         )
-    if verdict.word in (Word.NOT_INFORMATIVE, Word.NO_INFORMATION) and comparison.not_informative:
+    if verdict.word is Word.NOT_INFORMATIVE:
         found.append(f"not informative: {comparison.not_informative}")
     found += _late_seeds(comparison)
     found += _stops_used(comparison, verdict)

@@ -148,9 +148,9 @@ def plateau(
     """Where an arm ends, from the excess loss of each seed in its last window; None marks a diverged cell.
 
     `chance`, `shortcuts` (by what they do) and `threshold` (half of chance unless given) are in nats per target above
-    the floor, which is 0; `floor_nats` is the floor's own loss, for printing. With `smallest_effect`, in the same unit, the
-    band is the narrow one in which a contrast about it may be called not informative. ParibusError for a loss that is
-    not finite, no seed, or malformed levels.
+    the floor, which is 0; `floor_nats` is the floor's own loss, for printing. With `smallest_effect`, in the same
+    unit, the band is the narrow one in which a contrast about it may be called not informative. ParibusError for a loss
+    that is not finite, no seed, or malformed levels.
     """
     levels = _levels(chance, shortcuts)
     threshold = chance / 2 if threshold is None else threshold
@@ -220,17 +220,17 @@ def informative_area(
 ) -> Informative:
     """Whether the areas under the learning curves of these arms could differ in more than noise, and why.
 
-    `area` are the arms, by name, at the mean excess of their whole curves, and `end` at the end of one slice; `acquired`
-    as for `informative`. Arms that end on different plateaus are judged as by `informative`. Arms that end on one were
-    not told apart if their areas are on it too: they held it throughout. ParibusError as for `informative`.
+    `area` are the arms, by name, at the mean excess of their whole curves, `end` the arms at the end of one slice, and
+    `acquired` as for `informative`. Arms that end on different plateaus are judged as by `informative`. Arms that end
+    on one were not told apart if their areas are on it too: they held it throughout. ParibusError as for `informative`.
     """
     at_end = informative(end, acquired=acquired)
     if at_end.informative:
         return at_end
     common = _common(list(end.values()))
     if set(common) & set(_common(list(area.values()))):
-        return Informative(False, f"{at_end.reason} at the end, and so do their areas under the whole curve")
-    when = f"{at_end.reason} at the end, and their areas under the whole curve lie elsewhere"
+        return Informative(False, f"{at_end.reason}, at the end and by the areas under their whole curves")
+    when = f"{at_end.reason} at the end, and the areas under their whole curves are not there"
     if FLOOR in common:
         return Informative(True, f"{when}: the area compares how soon the floor is reached")
     levels = next(iter(end.values())).levels

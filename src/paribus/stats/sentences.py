@@ -77,6 +77,8 @@ def _more_or_less(verdict: Verdict) -> str:
 
 
 def _estimate(verdict: Verdict) -> str:
+    if verdict.word is Word.NOT_INFORMATIVE and verdict.mean is None:
+        return "No pair differs."
     if verdict.word is Word.DIVERGENCE or verdict.mean is None:
         median = "falls on a diverged seed" if verdict.median is None else _amount(verdict, verdict.median)
         return f"No mean is taken over the surviving cells; median difference {median}."
@@ -96,6 +98,8 @@ def _interval(verdict: Verdict) -> str:
 def _score(verdict: Verdict) -> str:
     if verdict.word is Word.NO_INFORMATION and not verdict.mean:
         return "No pair differs."
+    if verdict.wins is None:
+        return ""
     direction = "lower" if verdict.lower_is_better else "higher"
     text = (
         f"{verdict.treatment} is better in {verdict.wins} of {count_of(verdict.seeds, 'pair')} ({direction} is better)"

@@ -10,8 +10,8 @@
  4. the rule was another one when words were shown, or more pairs were   exploratory: rule changed
     there then
  5. a cell diverged                                                      withheld: divergence
- 6. the differences are identical up to rounding (of either stage)       no information
-    every arm of a synthetic task sits on one plateau                    not informative
+ 6. every arm of a synthetic task sits on one plateau                    not informative
+    the differences are identical up to rounding (of either stage)       no information
  7. a secondary, and the primary's null of no difference still stands    not tested: primary not rejected
  8. interval excludes 0, mean and median agree in sign, |mean| >= d      better / worse, "by at least the smallest
                                                                          effect" where the interval lies beyond d
@@ -69,7 +69,7 @@ def decide(comparisons: Sequence[Comparison]) -> tuple[Verdict, ...]:
     primary = check_page(comparisons)
     alpha = primary.rule.alpha
     early = {comparison.name: _early_word(comparison, primary) for comparison in comparisons}
-    verdicts = {comparison.name: described(comparison, early[comparison.name]) for comparison in comparisons}
+    verdicts = {comparison.name: _described(comparison, early[comparison.name]) for comparison in comparisons}
     tests = {c.name: procedure(c) for c in comparisons if early[c.name] is None}
 
     if primary.name in tests:
@@ -96,6 +96,17 @@ def decide(comparisons: Sequence[Comparison]) -> tuple[Verdict, ...]:
     return tuple(_worded(comparison, verdicts[comparison.name]) for comparison in comparisons)
 
 
+def _described(comparison: Comparison, early_word: Word | None) -> Verdict:
+    """As `description.described`; where no pair differs because nothing was measured there is no mean and no score.
+
+    Such as updates to a threshold that no cell reached: all stand at the budget, and 0 of them is no difference.
+    """
+    verdict = described(comparison, early_word)
+    if early_word is Word.NOT_INFORMATIVE and uninformative(comparison) and not verdict.mean:
+        return replace(verdict, mean=None, median=None, sd=None, wins=None, worst_seed=None, worst_difference=None)
+    return verdict
+
+
 def _early_word(comparison: Comparison, primary: Comparison) -> Word | None:
     """Lines 1 to 6; None where the contrast goes on to the tests."""
     pairs, rule = comparison.differences, comparison.rule
@@ -113,10 +124,10 @@ def _early_word(comparison: Comparison, primary: Comparison) -> Word | None:
         word = Word.RULE_CHANGED
     elif pairs.diverged:
         word = Word.DIVERGENCE
-    elif any(uninformative(part) for part in _parts(comparison)):
-        word = Word.NO_INFORMATION
     elif comparison.not_informative:
         word = Word.NOT_INFORMATIVE
+    elif any(uninformative(part) for part in _parts(comparison)):
+        word = Word.NO_INFORMATION
     return word
 
 

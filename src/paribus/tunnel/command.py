@@ -47,7 +47,7 @@ def run_tunnel(suite: Suite, runs: Path, console: Console, repeat_command: str) 
         if suite.part:
             where.mkdir(exist_ok=True)
             content = replace(content, caveats=(_of_a_part(suite), *content.caveats))
-        record_looks(outcome.experiments, folder)
+        record_looks(suite.name, outcome.experiments, folder)
         page = str(render_tunnel(content, where))
         show(content, console)
         console.print(f"page: {page}", highlight=False, markup=False, soft_wrap=True)

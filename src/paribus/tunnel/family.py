@@ -33,6 +33,9 @@ class FamilyVerdict:
     interval: tuple[float, float] | None
     """of the mean difference at the level of the row's step; None where the row was not tested"""
     confidence: float
+    """of `interval`"""
+    equivalence_interval: tuple[float, float] | None = None
+    """inside +-smallest_effect exactly where the family concludes equivalence; None where the row was not tested"""
 
 
 def decide_family(rows: Mapping[str, tuple[Comparison, Verdict]]) -> dict[str, FamilyVerdict]:
@@ -49,6 +52,10 @@ def decide_family(rows: Mapping[str, tuple[Comparison, Verdict]]) -> dict[str, F
         verdict = at_levels(comparison.rule, described(comparison, None), tests[name], *levels)
         assert verdict.interval_confidence is not None
         found[name] = FamilyVerdict(
-            verdict.word, by_difference.adjusted[place], verdict.interval, verdict.interval_confidence
+            verdict.word,
+            by_difference.adjusted[place],
+            verdict.interval,
+            verdict.interval_confidence,
+            verdict.equivalence_interval,
         )
     return found

@@ -15,13 +15,13 @@ from paribus.experiment.spec import Experiment
 from paribus.publishing import stale_cells
 from paribus.reading.evidence import comparisons, record_look, verdicts_of
 from paribus.reading.study import ReadStudy, read_study
-from paribus.reading.task_arms import CONFIDENCE, budget_updates
+from paribus.reading.task_arms import budget_updates
 from paribus.report.of_tasks import (
     FULL,
     TunnelContent,
     TunnelRow,
 )
-from paribus.reporting.task_differences import describe_contrast
+from paribus.reporting.task_differences import Family, describe_contrast
 from paribus.reporting.task_study import definition
 from paribus.stats.procedure import at_look
 from paribus.tunnel.family import FamilyVerdict, decide_family
@@ -96,11 +96,11 @@ def _value(value: Any) -> str:
     return json.dumps(value)
 
 
-def record_looks(experiments: Mapping[str, Experiment], runs: Path) -> None:
-    """Put into each study's ledger that the page of the set showed it."""
+def record_looks(name: str, experiments: Mapping[str, Experiment], runs: Path) -> None:
+    """Put into each study's ledger that the page of the set showed it; a smoke set has shown no word of it."""
     for experiment in experiments.values():
         study = read_study(experiment, runs)
-        record_look(study, verdicts_of(study), LOOK)
+        record_look(study, verdicts_of(study), LOOK, words=name == FULL)
 
 
 def _shown(study: ReadStudy, name: str) -> list[str]:
@@ -129,12 +129,10 @@ def _row(task: str, contrast: str, study: ReadStudy, word: FamilyVerdict | None,
     experiment = study.experiment
     declared = experiment.base.task
     assert declared is not None
-    described = describe_contrast(
-        study,
-        contrast,
-        interval=None if word is None else word.interval,
-        confidence=CONFIDENCE if word is None else word.confidence,
-    )
+    family = None
+    if word is not None and word.interval is not None:
+        family = Family(word.interval, word.confidence, word.equivalence_interval)
+    described = describe_contrast(study, contrast, family=family)
     return TunnelRow(
         task=task,
         title=declared.title,

@@ -23,7 +23,7 @@ from paribus.study import Study, open_study, write_plan
 from paribus.terminal import live_study, steps_of_preparation
 from paribus.tuning.reading import read_tuning
 from paribus.tuning.running import tune
-from paribus.tunnel.session import timed
+from paribus.tunnel.session import Session, timed
 from paribus.tunnel.suites import Suite, TaskStudy
 
 
@@ -45,11 +45,19 @@ def run_suite(suite: Suite, runs: Path, console: Console) -> Outcome:
     Raises nothing that belongs to one task: that is in the outcome.
     """
     started = time.monotonic()
+    runs.mkdir(parents=True, exist_ok=True)
+    with timed(runs, started) as session:
+        session.trains = False
+        return _run(suite, runs, console, session)
+
+
+def _run(suite: Suite, runs: Path, console: Console, session: Session) -> Outcome:
     studies: dict[str, Study] = {}
     failures: dict[str, ParibusError] = {}
     _say(console, _announced(suite))
     for study in suite.studies:
         try:
+            session.trains |= not read_tuning(study.experiment, runs).finished
             opened = _prepared(study, runs, console)
         except ParibusError as error:
             failures[study.task] = error
@@ -58,11 +66,11 @@ def run_suite(suite: Suite, runs: Path, console: Console) -> Outcome:
         if opened is None:
             return Outcome(False, {}, failures)
         studies[study.task] = opened
+        session.trains |= bool(opened.missing)
     missing = {task: study.missing for task, study in studies.items() if study.missing}
     if missing:
-        with timed(runs, started):
-            if not _train(studies, missing, runs, console, failures):
-                return Outcome(False, {}, failures)
+        if not _train(studies, missing, runs, console, failures):
+            return Outcome(False, {}, failures)
     else:
         _say(console, f"nothing to train: all {sum(len(s.cells) for s in studies.values())} cells are finished")
     for study in studies.values():

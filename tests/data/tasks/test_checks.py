@@ -255,6 +255,81 @@ def test_a_task_that_forgets_the_seed_is_refused() -> None:
         check_task(Seedless(), 5)
 
 
+Numbers = NDArray[np.int64]
+
+
+def renumbered(change: Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]) -> Task:
+    """`Recall` that draws by other numbers than those of its step and row."""
+
+    class Renumbered(Recall):
+        name = "renumbered"
+
+        def rows(self, seed: int, step: Numbers, row: Numbers, row_length: int) -> Rows:
+            return super().rows(seed, *change(step, row), row_length)
+
+    return Renumbered()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda step, row: (step, row * 0), "all rows of step 0 are equal"),
+        (lambda step, row: (step % 1000, row), "the rows of training step 1,000 are those of training step 0"),
+        (lambda step, row: (step % 999, row), "the rows of training step 999 are those of training step 0"),
+        (
+            lambda step, row: (step.astype(np.uint32).astype(np.int64), row),
+            "the rows of the validation split are those of training step 0",
+        ),
+        (
+            lambda step, row: (np.minimum(step, 1000), row),
+            "the rows of training step 1,000,000 are those of training step 1,000",
+        ),
+        (
+            lambda step, row: (np.minimum(step, 2**40), row),
+            "the rows of the test split are those of the validation split",
+        ),
+        (
+            lambda step, row: (np.where(step >= 2**41, 1, step), row),
+            "the rows of the test split are those of training step 1",
+        ),
+    ],
+    ids=["no row", "modulo 1000", "modulo 999", "32 bits", "up to 1000", "up to 2^40", "test is step 1"],
+)
+def test_a_task_whose_rows_come_again_is_refused(
+    change: Callable[[Numbers, Numbers], tuple[Numbers, Numbers]], what: str
+) -> None:
+    with pytest.raises(CorpusError, match=what):
+        check_task(renumbered(change), 5)
+
+
+@pytest.mark.parametrize("method", ["rows", "levels", "oracle"])
+def test_an_exception_of_a_tasks_own_code_is_a_refusal_that_names_both(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Recall):
+        name = "failing"
+
+    def breaks(*_: Any) -> None:
+        raise IndexError("index 7 is out of bounds")
+
+    monkeypatch.setattr(Failing, method, breaks)
+    with pytest.raises(CorpusError, match="the task 'failing': its own code raises IndexError in `breaks`") as caught:
+        check_task(Failing(), 5)
+    assert caught.value.received == "IndexError: index 7 is out of bounds"
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_a_refusal_of_the_tasks_own_is_passed_on_as_it_is() -> None:
+    class Refusing(Recall):
+        name = "refusing"
+
+        def levels(self, row_length: int) -> Mapping[str, Levels]:
+            raise CorpusError(f"no rows of {row_length} tokens")
+
+    with pytest.raises(CorpusError, match=r"^no rows of 5 tokens"):
+        check_task(Refusing(), 5)
+
+
 def test_a_target_that_only_later_tokens_settle_is_refused() -> None:
     task = planted(lambda rows: put(put(rows, "asked", 0, True), "targets", 0, rows.tokens[:, 1]))
     with pytest.raises(CorpusError, match="target at place 0 is not settled by the tokens up to it"):

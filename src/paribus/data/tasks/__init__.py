@@ -19,7 +19,7 @@ from paribus.data.tasks.contract import Task
 from paribus.errors import CorpusError, ExperimentFileError, ParibusError, nearest
 from paribus.refusal import refusal
 
-NOT_TASKS = ("checks", "contract", "hashing", "padding", "readers", "stream")
+NOT_TASKS = ("checks", "contract", "faults", "hashing", "levels", "padding", "readers", "steps", "stream")
 GROUP = "paribus.tasks"
 TAKEN = ("task", "knobs", "name", "path")
 """keys of an experiment file's corpus that stand beside the knobs: no knob can be called so"""

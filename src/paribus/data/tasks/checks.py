@@ -4,10 +4,14 @@
 can show is looked for in the tiny instance; what knobs and row length change, in rows of the size that is asked for.
 """
 
+import itertools
 import math
 import re
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +21,14 @@ from paribus.data.tasks.contract import ALL, Rows, Task, sample
 from paribus.data.tasks.faults import broken, refuse_leak
 from paribus.data.tasks.levels import check_labels, check_levels
 from paribus.data.tasks.readers import one_token_leak
+from paribus.data.tasks.steps import FIRST_STEP
+from paribus.errors import ParibusError
 from paribus.refusal import refusal
 from paribus.seeds import stream_key
 
 _ONE_SEED_ROWS, _ORACLE_ROWS, _FULL_SIZE_ORACLE_ROWS = 4096, 512, 4
+_FAR_STEPS = (0, 1, 999, 1000, 10**6)
+"""of training, where a count that goes round may meet itself"""
 _ORACLE_TOLERANCE = 1e-9
 """of probabilities that are computed twice in float64"""
 _DECLARED = ("name", "title", "sentence", "slices", "primary", "tiny", "tiny_row_length")
@@ -41,13 +49,36 @@ def check_task(task: Task, row_length: int) -> None:
     its levels are not those of its rows, or where it, or its tiny instance, shows a target before it must be predicted.
     """
     check_declaration(task)
-    check_rows(task, row_length)
+    with answering(task):
+        check_rows(task, row_length)
+        check_fresh(task, row_length)
     tiny = tiny_instance(task)
-    check_rows(tiny, task.tiny_row_length)
-    check_readers(tiny, task.tiny_row_length)
-    check_causality(tiny, task.tiny_row_length)
-    check_levels(task, row_length)
-    check_oracle(task, row_length)
+    with answering(tiny):
+        check_rows(tiny, task.tiny_row_length)
+        check_readers(tiny, task.tiny_row_length)
+        check_causality(tiny, task.tiny_row_length)
+    with answering(task):
+        check_levels(task, row_length)
+        check_oracle(task, row_length)
+
+
+@contextmanager
+def answering(task: Task) -> Iterator[None]:
+    """Whatever the task's own code raises within becomes a CorpusError that names the task, and where it happened; a
+    refusal of its own stays as it is."""
+    try:
+        yield
+    except ParibusError:
+        raise
+    except Exception as error:  # whatever a user's code raises
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise broken(
+            task,
+            f"its own code raises {type(error).__name__} in `{last.name}`, {Path(last.filename).name}:{last.lineno}",
+            "arrays, levels and probabilities, or a CorpusError that says what is refused and why",
+            received=f"{type(error).__name__}: {error}",
+            remedy="mend it, or refuse these knobs and this row length there",
+        ) from error
 
 
 def check_declaration(task: Task) -> None:
@@ -121,6 +152,39 @@ def check_rows(task: Task, row_length: int) -> None:
             )
     _check_fresh(task, found, sample(task, seed, 4, rows, row_length), "the step")
     _check_fresh(task, found, sample(task, seed + 1, 3, rows, row_length), "the seed")
+
+
+def check_fresh(task: Task, row_length: int) -> None:
+    """Raise CorpusError where all rows of a step are equal, or where steps far from each other, or held-out steps and
+    training steps, have the same rows: what such a task measures is a memory of its rows.
+
+    A generator that forgets the row, counts steps round, or cuts their number short is of this kind.
+    """
+    seed, rows = stream_key("task checks", "fresh"), 24
+    drawn = {step: sample(task, seed, step, rows, row_length) for step in (*_FAR_STEPS, *FIRST_STEP.values())}
+    for step, found in drawn.items():
+        if (found.tokens == found.tokens[0]).all() and (found.targets == found.targets[0]).all():
+            raise broken(
+                task,
+                f"all rows of step {step:,} are equal",
+                "fresh rows for every (seed, step, row)",
+                received=f"{rows} times the same row of {row_length} tokens",
+                remedy="hand seed, step and row to `self.draws`",
+            )
+    for earlier, later in itertools.combinations(drawn, 2):
+        one, other = drawn[earlier], drawn[later]
+        if np.array_equal(one.tokens, other.tokens) and np.array_equal(one.targets, other.targets):
+            raise broken(
+                task,
+                f"the rows of {_in_words(later)} are those of {_in_words(earlier)}",
+                "fresh rows for every (seed, step, row)",
+                remedy="hand the step to `self.draws` as it is, never a part of it or a remainder",
+            )
+
+
+def _in_words(step: int) -> str:
+    held_out = [split for split in ("validation", "test") if FIRST_STEP[split] == step]
+    return f"the {held_out[0]} split" if held_out else f"training step {step:,}"
 
 
 def _check_fresh(task: Task, found: Rows, other: Rows, of: str) -> None:

@@ -43,6 +43,10 @@ class Rows:
     """which example of the row a place belongs to, from 0; padding at the end counts as one more"""
 
 
+ROUNDING = 1e-9
+"""nats per target by which chance must lie above the floor for a slice to hold anything that can be acquired"""
+
+
 @dataclass(frozen=True)
 class Levels:
     """The losses on one slice that need no training to know."""
@@ -55,6 +59,11 @@ class Levels:
     """of the best predictor, in expectation"""
     shortcuts: Mapping[str, float]
     """of predictors that solve a part, by what they do, in words such as "any content of the row" """
+
+    @property
+    def teaches(self) -> bool:
+        """Whether there is anything to acquire: chance lies above the floor, by more than rounding."""
+        return self.chance - self.floor > ROUNDING
 
     @property
     def threshold(self) -> float:

@@ -6,7 +6,7 @@ a study has its own, its arms share them, and no row is ever seen twice.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,13 +19,14 @@ from paribus.data.held_out import EvaluationBatch, HeldOut
 from paribus.data.order import Batch
 from paribus.data.split import SPLITS, Split
 from paribus.data.tasks.contract import Rows, Task, sample
+from paribus.data.tasks.steps import FIRST_STEP, MOST_STEPS
 from paribus.errors import CorpusError
 from paribus.seeds import stream_key
 
-HELD_OUT_BATCHES = 8
-"""batches of held-out rows where the experiment does not say how many targets"""
-MOST_STEPS = 2**40
-_FIRST_STEP: Mapping[Split, int] = {"train": 0, "validation": MOST_STEPS, "test": 2 * MOST_STEPS}
+HELD_OUT_TOKENS = 16_384
+"""inputs that are scored where the experiment does not say how many"""
+HELD_OUT_ROWS_PER_STEP = 64
+"""a number of its own: what is scored depends on no arm's batch"""
 _STEPS_AT_ONCE = 32
 """steps whose rows are drawn together: calls cost more than numbers at this size"""
 _PROBE_ROWS = 8
@@ -111,16 +112,16 @@ class TaskOrder:
 
 
 def held_out_rows(
-    corpus: TaskCorpus, split: Split, tokens: int | None, rows_per_batch: int, *, study: str, scale: str, seed: int
+    corpus: TaskCorpus, split: Split, tokens: int | None, *, study: str, scale: str, seed: int
 ) -> HeldOut:
-    """Rows of the seed that no training step reads: whole ones, until they hold `tokens` inputs, or 8 batches.
+    """Rows of the seed that no training step reads: whole ones, until they hold `tokens` inputs, or 16,384.
 
     Inputs are what scoring costs, so a limit that suits a text suits a task.
     What is scored is a row's targets of one slice: the unit is called "row:slice", its source is the slice.
     """
-    count = HELD_OUT_BATCHES * rows_per_batch if tokens is None else -(-tokens // corpus.row_length)
+    count = -(-(HELD_OUT_TOKENS if tokens is None else tokens) // corpus.row_length)
     number = np.arange(count)
-    step, row = _FIRST_STEP[split] + number // rows_per_batch, number % rows_per_batch
+    step, row = FIRST_STEP[split] + number // HELD_OUT_ROWS_PER_STEP, number % HELD_OUT_ROWS_PER_STEP
     rows = corpus.task.rows(_key(study, scale, seed), step, row, corpus.row_length)
     if not rows.asked.any():
         raise CorpusError(

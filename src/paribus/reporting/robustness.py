@@ -1,0 +1,78 @@
+"""Contrasts at other learning rates, from the cells that `[robustness]` adds: every rate is shown."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from paribus.experiment.spec import STUDY, Contrast, rate_variant
+from paribus.reading.evidence import unit_of
+from paribus.reading.study import ReadStudy
+from paribus.reading.task_arms import CONFIDENCE, t_interval
+from paribus.report.of_robustness import RateRow
+from paribus.reporting.due import counted_seeds, due, signs
+from paribus.stats.learning import RateDifference, depends_on_rate
+from paribus.stats.rounding import MINUS, fixed
+from paribus.stats.rule import Verdict
+
+
+def compared(contrast: Contrast) -> str:
+    """What is subtracted from what, with the minus sign of a page."""
+    if contrast.minus_treatment is None:
+        return f"{contrast.treatment} {MINUS} {contrast.baseline}"
+    return (
+        f"({contrast.treatment} {MINUS} {contrast.baseline}) {MINUS} "
+        f"({contrast.minus_treatment} {MINUS} {contrast.minus_baseline})"
+    )
+
+
+def robustness(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[RateRow]:
+    """Every contrast that is due at every rate, its own first; nothing where the file declares no other rate."""
+    for contrast, verdict in due(study, verdicts):
+        yield from at_rates(study, verdict.name, contrast, counted_seeds(study, verdict))
+
+
+def at_rates(study: ReadStudy, name: str, contrast: Contrast, seeds: Sequence[int]) -> list[RateRow]:
+    """The contrast in its metric at 1 times its learning rates and at every other declared factor."""
+    declared = study.experiment.robustness
+    if not declared.rate_factors:
+        return []
+    beside = [seed for seed in study.experiment.seeds.numbers[: declared.seeds] if seed in seeds]
+    found = [_at(study, name, contrast, 1.0, STUDY, seeds)]
+    return found + [_at(study, name, contrast, f, rate_variant(f), beside) for f in declared.rate_factors]
+
+
+def rate_sentence(found: Sequence[RateRow]) -> str:
+    """That the sign depends on the learning rate, with the difference at each; empty where nothing says so."""
+    known = [row for row in found if row.mean is not None]
+    differences = [RateDifference(row.factor, row.mean, row.interval) for row in known if row.mean is not None]
+    word = depends_on_rate(differences) if len(differences) > 1 else ""
+    if not word:
+        return ""
+    listed = ", ".join(f"{fixed(at.mean, 3, signed=True)} at {at.factor:g} times" for at in known)
+    lost = ", ".join(f"{row.diverged} at {row.factor:g} times" for row in found if row.diverged)
+    return f"The sign {word}: {listed}." + (f" Cells diverged: {lost}." if lost else "")
+
+
+def _at(study: ReadStudy, name: str, contrast: Contrast, factor: float, variant: str, seeds: Sequence[int]) -> RateRow:
+    scale = study.experiment.contrast_scale(contrast)
+    groups = [[study.cells[scale, arm, seed, variant] for arm in contrast.arms] for seed in seeds]
+    # An arm may enter an interaction twice: its cell diverged once.
+    diverged = {cell.key for group in groups for cell in group if cell.state == "diverged"}
+    values = []
+    for group in groups:
+        known = [value for cell in group if (value := cell.final(contrast.metric)) is not None]
+        if len(known) == len(group):
+            values.append(sum(sign * value for sign, value in zip(signs(contrast), known, strict=True)))
+    whole = bool(values) and not diverged
+    return RateRow(
+        contrast=name,
+        compared=compared(contrast),
+        scale=scale,
+        metric=contrast.metric,
+        unit=unit_of(study.experiment, contrast),
+        factor=factor,
+        mean=float(np.mean(values)) if whole else None,
+        interval=t_interval(values, CONFIDENCE) if whole else None,
+        pairs=len(values),
+        diverged=len(diverged),
+    )
