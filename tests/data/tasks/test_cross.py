@@ -169,7 +169,7 @@ def test_a_reader_that_never_matches_leaves_out_what_earlier_queries_have_shown(
 
 def test_a_fixed_face_shows_no_answer_of_its_own() -> None:
     for kind in ("deep-query", "deep-content"):
-        task = Cross(kind=kind)
+        task = Cross.model_validate({"kind": kind})
         assert all("not shown" not in words for of in task.levels(32).values() for words in of.shortcuts)
 
 
@@ -191,7 +191,7 @@ def test_the_faces_are_tossed_fairly_and_a_fixed_kind_asks_one_face() -> None:
     share = labels.slice[labels.asked].mean()
     assert abs(share - 0.5) < STANDARD_ERRORS * 0.5 / math.sqrt(2000 * 8)
     for kind, index in (("deep-query", 0), ("deep-content", 1)):
-        task = Cross(kind=kind)
+        task = Cross.model_validate({"kind": kind})
         rows = sample(task, 2, 0, 50, 32)
         assert (rows.slice[rows.asked] == index).all()
         assert list(task.levels(32)) == [task.slices[index]]
