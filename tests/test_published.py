@@ -131,9 +131,9 @@ def test_a_file_that_says_too_little_is_refused(tmp_path: Path, content: str, wo
         ({"difference": "d", "standard_error": True}, "or a number above 0"),
         ({"difference": "d", "standard_error": "a..b"}, "or a number above 0"),
         ({"difference": "d", "seeds": 0}, "greater than or equal to 1"),
-        ({"difference": "d", "seeds": 2.5}, "integer"),
-        ({"difference": ".d"}, "pattern"),
-        ({"difference": "d", "same_recipe": "yes"}, "boolean"),
+        ({"difference": "d", "seeds": 2.5}, "a whole number"),
+        ({"difference": ".d"}, "a text of the form"),
+        ({"difference": "d", "same_recipe": "yes"}, "true or false"),
         ({"difference": "d", "samerecipe": True}, "did you mean 'same_recipe'"),
     ],
 )
