@@ -114,7 +114,8 @@ class Carry(Task):
         present = self.slices[:_FIRST_K] if self.by == "addend" else self.slices[_FIRST_K : _FIRST_K + self.hops + 1]
         return dict.fromkeys(present, same)
 
-    def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:  # noqa: ARG002 (nothing is stored)
+    def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+        del seed  # nothing in the rows is fixed by the seed
         probability = np.zeros((*tokens.shape, self.vocabulary_size))
         first, first_hop = 3 * self.nodes, self.names + self.values
         for r, row in enumerate(tokens.tolist()):
