@@ -188,7 +188,8 @@ def test_everything_that_lies_beside_the_scales_is_a_name_that_no_scale_can_have
     publish(asked(), "report", Console(file=io.StringIO()))
     folder.write_plan({})
     folder.write_cost("small", {})
-    beside = {path.name for path in folder.path.iterdir()} | {folder.corpus.name}
+    folder.write_corpus({})
+    beside = {path.name for path in folder.path.iterdir()}
     assert {"cost", "report.html", "looks.jsonl", "tables"} <= beside
     assert beside <= RESERVED_SCALE_NAMES
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from paribus.data.order import Batch
+from paribus.data.progress import Advance
 from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.experiment.plan import ArmAtScale, device_of
@@ -58,7 +59,7 @@ def measure_missing_costs(
             continue
         with steps_of_preparation(console) as progress:
             found = measure(
-                experiment, here, rounds, lambda done, total, at=scale: progress(f"timing {at}", done, total)
+                experiment, here, rounds, lambda done, total, at=scale: progress(Advance(f"timing {at}", done, total))
             )
         folder.write_cost(scale, found)
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from paribus.data.held_out import HeldOut
+from paribus.data.marks import OVERLAP_FREE
 from paribus.data.split import Split
 from paribus.errors import DivergenceError
 from paribus.experiment import spec
@@ -63,7 +64,8 @@ def measure(
                 "tokens_seen": np.full(len(nats), event.tokens_seen),
                 "mid_schedule": np.full(len(nats), not event.final),
             }
-            | ({} if held_out.floor_nats is None else {"floor_nats": held_out.floor_nats}),
+            | ({} if held_out.floor_nats is None else {"floor_nats": held_out.floor_nats})
+            | ({} if held_out.overlap_free is None else {OVERLAP_FREE: pa.array(held_out.overlap_free, pa.bool_())}),
         )
         measured: dict[str, Any] = {
             "split": split,

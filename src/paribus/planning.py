@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Console
 
-from paribus.data.parquet_folder import parquet_files
 from paribus.data.tasks.checks import check_task
 from paribus.data.tasks.contract import Rows, Task, sample
 from paribus.experiment.pairs import check_pairs
@@ -21,6 +20,7 @@ from paribus.runs.folder import StudyFolder
 from paribus.stats.noise import Noise, relative_sd
 from paribus.stats.power import count_of, equivalence_margin_sd, minimum_detectable_effect_sd
 from paribus.terminal import families, table
+from paribus.texts import require_texts
 from paribus.tuning.running import require_knobs_used
 from paribus.tuning.showing import different_knobs
 
@@ -230,8 +230,8 @@ def _checked_arms(experiment: Experiment, experiment_folder: Path) -> Mapping[tu
     require_knobs_used(experiment, arms)
     if experiment.base.task is not None:
         check_task(experiment.base.task, experiment.base.context_length)
-    if experiment.base.corpus.path is not None:
-        parquet_files((experiment_folder / experiment.base.corpus.path).resolve())
+    else:
+        require_texts(experiment.base, experiment_folder)
     return arms
 
 

@@ -1,10 +1,13 @@
 """What a person wrote: a TOML file read, and pydantic's findings as one error (where, expected, came, what to do)."""
 
+import datetime
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -13,6 +16,8 @@ from paribus.errors import ExperimentFileError, nearest
 
 MOST_NAMED = 6
 """keys of further findings that an error names"""
+LONGEST = 80
+"""characters of a received value that an error shows"""
 _PLAIN_WORDS: Mapping[str, str] = {
     "bool_type": "true or false",
     "dict_type": "a table",
@@ -27,8 +32,28 @@ _PLAIN_WORDS: Mapping[str, str] = {
     "tuple_type": "a list",
 }
 """by pydantic's type of a finding"""
+_LIMITS: Mapping[str, Callable[[dict[str, Any]], str]] = {
+    "greater_than": lambda limits: f"more than {_number(limits['gt'])}",
+    "greater_than_equal": lambda limits: f"at least {_number(limits['ge'])}",
+    "less_than": lambda limits: f"less than {_number(limits['lt'])}",
+    "less_than_equal": lambda limits: f"at most {_number(limits['le'])}",
+    "multiple_of": lambda limits: f"a multiple of {_number(limits['multiple_of'])}",
+    "string_pattern_mismatch": lambda limits: _PATTERNS.get(
+        limits["pattern"], f"a text of the form {limits['pattern']}"
+    ),
+    "string_too_long": lambda limits: f"at most {_counted(limits['max_length'], 'character', 'characters')}",
+    "string_too_short": lambda limits: f"at least {_counted(limits['min_length'], 'character', 'characters')}",
+    "too_long": lambda limits: f"at most {_counted(limits['max_length'], 'entry', 'entries')}",
+    "too_short": lambda limits: f"at least {_counted(limits['min_length'], 'entry', 'entries')}",
+}
+"""the same, of findings that come with a limit"""
+_NAME = "letters, digits, '_', '.' and '-', a letter or digit first"
 _PATTERNS: Mapping[str, str] = {
-    r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "letters, digits, '_', '.' and '-', a letter or digit first",
+    r"^[\w.-]+/[\w.-]+$": "a repository as owner/name",
+    "^[0-9a-f]{40}$": "a commit: 40 hexadecimal digits",
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": _NAME,
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.-]*)?(\+tuning|\+calibration)?$": _NAME,
+    r"^[^.]+(\.[^.]+)*$": "keys joined by '.', such as 'loss.gated'",
     r"^[0-9a-f]{16}$": "16 hexadecimal digits",
 }
 
@@ -57,37 +82,83 @@ def _toml_remedy(said: str) -> str:
     return "an unclosed quote or bracket on or above that line is the usual cause"
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where in a table of a schema a finding belongs."""
+
+    keys: list[str]
+    """of the file; what pydantic adds for the key of a table of names, or for a kind among several, is left out"""
+    fields: Mapping[str, FieldInfo] = field(default_factory=dict)
+    """of the table that holds the last key; none where the path leaves the schema"""
+    about: str = ""
+    """the sentence of the last key, or of the list that it counts in"""
+    annotation: Any = None
+    """what the schema admits there"""
+    of_name: bool = False
+    """whether it is the last key itself that is wrong, not what stands under it"""
+
+
 def refusal(error: ValidationError, where: str, kind: type[BaseModel]) -> ExperimentFileError:
     """The first of the findings in a table of `kind` at the key path `where` (it may end in a file name and ": "), with
     the keys of the others."""
-    found = error.errors(include_url=False)
-    misspelt = [finding for finding in found if finding["type"] == "extra_forbidden"]
+    found = [(finding, _place(finding["loc"], kind)) for finding in error.errors(include_url=False)]
+    misspelt = [(finding, place) for finding, place in found if finding["type"] == "extra_forbidden"]
     # A misspelt key also leaves the right one missing; the misspelling is the one to name.
-    first = misspelt[0] if misspelt else found[0]
-    others = [other for other in found if other is not first and not (misspelt and other["type"] == "missing")]
-    keys = _keys(first)
-    fields = _fields(kind, keys[:-1])
-    at = where + ".".join(keys) if where.endswith(": ") or not where else ".".join([where, *keys])
-    what, expected, received, remedy = _explained(first, keys[-1] if keys else "", fields)
+    first, at = misspelt[0] if misspelt else found[0]
+    here = [finding for finding, place in found if (place.keys, place.of_name) == (at.keys, at.of_name)]
+    others = [
+        (finding["type"], ".".join(place.keys))
+        for finding, place in found
+        if place.keys != at.keys and not (misspelt and finding["type"] == "missing")
+    ]
+    path = where + ".".join(at.keys) if where.endswith(": ") or not where else ".".join([where, *at.keys])
+    what, expected, received, remedy = _explained(first, here, at)
     return ExperimentFileError(
-        f"{at}: {what}" + _named(others, first), expected=expected, received=received, remedy=remedy
+        f"{path}: {what}" + _named(others, first["type"]), expected=expected, received=received, remedy=remedy
     )
 
 
-def _keys(finding: Any) -> list[str]:
-    """The key path of a finding. What pydantic adds for the key of a table of names is left out."""
-    return [str(part) for part in finding["loc"] if part != "[key]"]
+def _place(path: tuple[int | str, ...], kind: type[BaseModel]) -> _Place:
+    """The place of a finding with this path below a table of `kind`."""
+    place = _Place([], annotation=kind)
+    for part in path:
+        if part == "[key]":
+            return replace(place, of_name=True)
+        kinds = _kinds(place.annotation)
+        if len(kinds) > 1 and isinstance(part, str):
+            place = replace(place, annotation=None)  # pydantic's word for one kind among several
+            continue
+        keys, admitted = [*place.keys, str(part)], kinds[0] if kinds else None
+        if isinstance(admitted, type) and issubclass(admitted, BaseModel):
+            known = admitted.model_fields.get(keys[-1])
+            about, below = (known.description or "", known.annotation) if known else ("", None)
+            place = _Place(keys, admitted.model_fields, about, below)
+        else:  # a list counts its entries, and a table of names leads to the same under each name
+            inside = get_args(admitted)
+            counted = isinstance(part, int)
+            below = (inside[0] if counted else inside[-1]) if inside else None
+            place = _Place(keys, {}, place.about if counted else "", below)
+    return place
 
 
-def _named(others: list[Any], first: Any) -> str:
-    """Behind the first finding, the keys of the others: those that are missing first."""
-    missing = [".".join(_keys(other)) for other in others if other["type"] == "missing"]
-    wrong = [".".join(_keys(other)) for other in others if other["type"] != "missing"]
+def _kinds(annotation: Any) -> list[Any]:
+    """What an annotation admits but None, each without the limits that are annotated to it."""
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for member in get_args(annotation) for kind in _kinds(member)]
+    return [] if annotation in (None, NoneType) else [annotation]
+
+
+def _named(others: list[tuple[str, str]], first: str) -> str:
+    """Behind the first finding, whose type is given, the types and keys of the others: those that are missing first."""
+    missing = list(dict.fromkeys(keys for kind, keys in others if kind == "missing"))
+    wrong = list(dict.fromkeys(keys for kind, keys in others if kind != "missing"))
     said = []
     if missing:
-        said.append(f"{'also ' if first['type'] == 'missing' else ''}missing: {_listed(missing)}")
+        said.append(f"{'also ' if first == 'missing' else ''}missing: {_listed(missing)}")
     if wrong:
-        said.append(f"{'' if first['type'] == 'missing' else 'also '}wrong: {_listed(wrong)}")
+        said.append(f"{'' if first == 'missing' else 'also '}wrong: {_listed(wrong)}")
     return f" ({'; '.join(said)})" if said else ""
 
 
@@ -95,21 +166,26 @@ def _listed(keys: list[str]) -> str:
     return ", ".join(keys[:MOST_NAMED]) + (f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else "")
 
 
-def _explained(finding: Any, key: str, fields: dict[str, FieldInfo]) -> tuple[str, str, str, str]:
-    """(what, expected, received, remedy) of one finding about `key` of a table with these fields."""
-    about = (fields[key].description or "") if key in fields else ""
-    expected = _in_words(finding)
+def _explained(finding: Any, here: list[Any], at: _Place) -> tuple[str, str, str, str]:
+    """(what, expected, received, remedy) of a finding; `here` are all findings of its place."""
+    key = at.keys[-1] if at.keys else ""
     if finding["type"] == "extra_forbidden":
-        return "unknown key", ", ".join(sorted(fields)), f"'{key}'", nearest(key, fields)
+        return "unknown key", ", ".join(sorted(at.fields)), f"'{key}'", nearest(key, at.fields) if at.fields else ""
     if finding["type"] == "missing":
-        return "missing", about, "", f"add '{key}' to this table"
+        return "missing", at.about, "", f"add '{key}' to this table"
     if finding["type"] == "value_error":
         return finding["msg"].removeprefix("Value error, "), "", "", ""
-    if finding["type"] == "literal_error":
-        valid = [str(value) for value in _literals(fields[key].annotation)] if key in fields else []
-        return "not a valid value", expected, repr(finding["input"]), nearest(str(finding["input"]), valid)
-    remedy = finding.get("ctx", {}).get("remedy") or (f"{key}: {about}" if about else "")
-    return "not a valid value", expected, repr(finding["input"]), str(remedy)
+    # A place that admits several kinds has a finding for each of them.
+    expected, received = ", or ".join(dict.fromkeys(map(_in_words, here))), _as_written(finding["input"])
+    if finding["type"] == "literal_error" and (valid := list(map(str, _literals(at.annotation)))):
+        return "not a valid value", expected, received, nearest(str(finding["input"]), valid)
+    remedy = finding.get("ctx", {}).get("remedy") or (f"{_last_name(at.keys)}: {at.about}" if at.about else "")
+    return "not a valid value", expected, received, str(remedy)
+
+
+def _last_name(keys: list[str]) -> str:
+    """The last key that is no place in a list."""
+    return next(key for key in reversed(keys) if not key.isdecimal())
 
 
 def _literals(annotation: Any) -> list[Any]:
@@ -121,40 +197,30 @@ def _literals(annotation: Any) -> list[Any]:
 
 def _in_words(finding: Any) -> str:
     """What a finding expected, without the words of Python and of pydantic."""
-    kind, limits = finding["type"], finding.get("ctx", {})
-    if kind in _PLAIN_WORDS:
-        return _PLAIN_WORDS[kind]
-    if kind == "string_pattern_mismatch":
-        return _PATTERNS.get(limits["pattern"], f"a text of the form {limits['pattern']}")
-    if kind in ("string_too_short", "string_too_long"):
-        at_least = kind == "string_too_short"
-        count = limits["min_length" if at_least else "max_length"]
-        return f"at {'least' if at_least else 'most'} {count} character{'s' if count != 1 else ''}"
-    if kind in ("too_short", "too_long"):
-        at_least = kind == "too_short"
-        count = limits["min_length" if at_least else "max_length"]
-        return f"at {'least' if at_least else 'most'} {count} entr{'ies' if count != 1 else 'y'}"
-    return finding["msg"].removeprefix("Input should be ")
+    kind = finding["type"]
+    if kind in _LIMITS:
+        return _LIMITS[kind](finding["ctx"])
+    return _PLAIN_WORDS.get(kind) or finding["msg"].removeprefix("Input should be ")
 
 
-def _fields(kind: type[BaseModel], keys: list[str]) -> dict[str, FieldInfo]:
-    """Fields of the table at the key path below `kind`; none where the path leaves the schema."""
-    current: type[BaseModel] | None = kind
-    names_ahead = False
-    for key in keys:
-        if names_ahead:
-            names_ahead = False  # a name inside a dict of tables (scales, contrasts) leads to the same type of table
-        elif current is not None and key in current.model_fields:
-            annotation = current.model_fields[key].annotation
-            current, names_ahead = _table_type(annotation), get_origin(annotation) is dict
-        else:
-            return {}
-    return current.model_fields if current is not None and not names_ahead else {}
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def _table_type(annotation: Any) -> type[BaseModel] | None:
-    """The table inside an annotation such as Annotated[dict[Name, Scale], ...] or Corpus | None."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_table_type(argument) for argument in get_args(annotation))
-    return next((table for table in found if table is not None), None)
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+def _as_written(value: Any) -> str:
+    """A value as TOML writes it, up to LONGEST characters."""
+    if isinstance(value, bool):
+        written = str(value).lower()
+    elif isinstance(value, dict):
+        written = f"{{ {', '.join(f'{key} = {_as_written(of)}' for key, of in value.items())} }}" if value else "{}"
+    elif isinstance(value, list | tuple):
+        written = f"[{', '.join(map(_as_written, value))}]"
+    elif isinstance(value, datetime.date | datetime.time):
+        written = value.isoformat()
+    else:
+        written = repr(str(value) if isinstance(value, Path) else value)
+    return written if len(written) <= LONGEST else f"{written[: LONGEST - 3]}..."

@@ -5,20 +5,18 @@ What happens to a cell lives in `paribus.training`; reading the folder back need
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 from paribus import mechanisms
-from paribus.data.corpus import CorpusConfig
 from paribus.data.frozen import FrozenCorpus
 from paribus.data.held_out import HeldOut
 from paribus.data.material import Material, batches_of, held_out_of
 from paribus.data.order import Batches
-from paribus.data.parquet_folder import parquet_files
-from paribus.data.shards import prepare
+from paribus.data.progress import Progress, silent
 from paribus.data.split import Split
 from paribus.data.tasks.checks import check_task
 from paribus.data.tasks.stream import TaskCorpus
@@ -32,7 +30,8 @@ from paribus.measure.retrieval import ANSWER_MASS
 from paribus.measuring import HELD_OUT
 from paribus.mechanisms.contract import Diagnostic, Intervention
 from paribus.runs.environment import environment
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CORPUS, CellFolder, StudyFolder
+from paribus.texts import corpus_of, require_texts
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def open_study(
     experiment: spec.Experiment,
     experiment_folder: Path,
     runs: Path,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress = silent,
 ) -> Study:
     """Resolve the arms, check the pairs, claim the run folder, freeze or open the corpus, and lay out the cells.
 
@@ -74,23 +73,18 @@ def open_study(
     """
     arms = resolve_arms(experiment)
     check_pairs(experiment, arms)
-    config = None
-    if experiment.base.task is None:
-        config = corpus_config(experiment.base.corpus, experiment_folder)
-        if config.folder is not None:
-            parquet_files(config.folder)  # a wrong path is an error before anything is written
     owner = experiment.study.removesuffix(spec.TUNING)  # trials read the corpus of the study that they tune
+    if experiment.base.task is None and not (runs / owner / CORPUS).exists():
+        # A wrong path is an error before anything is written.
+        require_texts(experiment.base, experiment_folder)
     folders = {name: StudyFolder(runs / name) for name in (owner, experiment.study)}
     for name, folder in folders.items():
         folder.claim_for(name)
     corpus: Material
-    if config is None:
+    if experiment.base.task is not None:
         corpus = task_corpus(experiment.base)
     else:
-        corpus = prepare(
-            config, folders[owner].corpus, vocabulary_size=experiment.base.tokenizer.vocabulary_size, progress=progress
-        )
-        corpus.verify()
+        corpus = corpus_of(experiment.base, experiment_folder, runs, folders[owner], progress)
     study = Study(experiment, folders[experiment.study], corpus, arms, tuple(cells(experiment, arms, corpus.digest)))
     for (scale, _), arm in arms.items():
         order_of(study, arm, scale, experiment.seeds.first).require(arm.length.steps)
@@ -103,18 +97,6 @@ def open_study(
                 remedy=f"name a larger corpus, or raise corpus.{split}_fraction",
             )
     return study
-
-
-def corpus_config(corpus: spec.Corpus, experiment_folder: Path) -> CorpusConfig:
-    """The data branch's description of the corpus that the file declares. A path is relative to the file."""
-    declared = CorpusConfig(
-        near_duplicate_similarity=corpus.near_duplicate_similarity,
-        test_fraction=corpus.test_fraction,
-        validation_fraction=corpus.validation_fraction,
-    )
-    if corpus.path is None:
-        return declared
-    return replace(declared, kind="parquet", folder=(experiment_folder / corpus.path).resolve())
 
 
 def task_corpus(base: spec.Base) -> TaskCorpus:
@@ -215,7 +197,17 @@ def prepare_process(execution: spec.Execution) -> None:
 def order_of(study: Study, arm: ArmAtScale, scale: str, seed: int) -> Batches:
     """Which tokens a cell of the arm reads at which step."""
     rows = arm.base.batch_tokens // arm.base.context_length
-    return batches_of(study.corpus, arm.base.context_length, rows, study=study.experiment.study, scale=scale, seed=seed)
+    corpus = arm.base.corpus
+    return batches_of(
+        study.corpus,
+        arm.base.context_length,
+        rows,
+        study=study.experiment.study,
+        scale=scale,
+        seed=seed,
+        packing=corpus.packing,
+        epochs=corpus.epochs,
+    )
 
 
 def held_out_for(

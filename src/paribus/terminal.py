@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from paribus.data.progress import Advance
+
 Listener = Callable[[dict[str, Any]], None]
 ESTIMATED_AFTER_SECONDS = 5.0
 """of updates, from which the time of a study is estimated"""
@@ -21,16 +23,16 @@ def cell_name(event: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def steps_of_preparation(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each phase of preparing a corpus: (phase, done, total), total 0 where it is not known."""
+def steps_of_preparation(console: Console) -> Iterator[Callable[[Advance], None]]:
+    """A bar for each phase of preparing a corpus."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
 
-        def show(phase: str, done: int, total: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = progress.add_task(phase, total=total or None)
-            progress.update(tasks[phase], completed=done, total=total or None)
+        def show(advance: Advance) -> None:
+            if advance.phase not in tasks:
+                tasks[advance.phase] = progress.add_task(advance.phase, total=advance.total or None)
+            progress.update(tasks[advance.phase], completed=advance.done, total=advance.total or None)
 
         yield show
 

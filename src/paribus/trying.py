@@ -1,12 +1,10 @@
 """`paribus try`: the loop while writing an idea. Gates, a few steps beside the baseline, speed, and what taps show.
 
 Both arms share initial values and batches. Their steps alternate, so that a slow moment of the machine hits both.
-Nothing is written into a study: the corpus of its run folder is read where there is one, and is otherwise prepared
-once in a folder that all trials share. Losses of a trial are no evidence: one seed, a few steps.
+Nothing is written into a study: its corpus is read where it has one, and the declared one is prepared in the store
+otherwise. Losses of a trial are no evidence: one seed, a few steps.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,11 +15,10 @@ from rich.console import Console
 
 from paribus import mechanisms
 from paribus.checking import gate_table, require_gates, run_jobs
-from paribus.data.frozen import FrozenCorpus, open_frozen
+from paribus.data.frozen import FrozenCorpus
 from paribus.data.material import Material, batches_of
-from paribus.data.parquet_folder import parquet_files, source_digest
-from paribus.data.shards import prepare
-from paribus.errors import CorpusError, DivergenceError
+from paribus.data.progress import Progress, silent
+from paribus.errors import DivergenceError, ParibusError
 from paribus.experiment.gate import Gate
 from paribus.experiment.gates import arm_gates
 from paribus.experiment.plan import ArmAtScale, device_of
@@ -29,13 +26,13 @@ from paribus.experiment.trial import Trial
 from paribus.measure.probes import ALL, Reading, probe
 from paribus.measuring import probing_batches
 from paribus.model.build import build_model
-from paribus.study import corpus_config, held_out_for, prepare_process, task_corpus
+from paribus.runs.folder import StudyFolder
+from paribus.study import held_out_for, prepare_process, task_corpus
 from paribus.terminal import live_trial, steps_of_preparation, table
+from paribus.texts import prepared, recorded, require_declared, require_texts
 from paribus.train.loop import RunLength, StepFinished, train
 from paribus.train.state import TrainState
 
-SHARED = ".try"
-"""folder beside the run folders in which trials keep the corpora that they prepared"""
 UNTIMED_STEPS = 3
 """first steps of each arm that warm caches and are left out of the tokens per second"""
 GROUPS_SHOWN = 2
@@ -100,25 +97,20 @@ def _gates(trial: Trial) -> list[Callable[[], Gate]]:
     return arm_gates(trial.experiment, {(trial.arm.scale, trial.arm.arm): trial.arm})
 
 
-def trial_corpus(trial: Trial, runs: Path, progress: Callable[[str, int, int], None] | None = None) -> Material:
-    """The task; or the study's frozen corpus, read only; or the one that trials share, prepared where it is missing."""
-    if trial.experiment.base.task is not None:
-        return task_corpus(trial.experiment.base)
-    config = corpus_config(trial.experiment.base.corpus, trial.folder)
-    vocabulary_size = trial.experiment.base.tokenizer.vocabulary_size
-    if config.folder is not None:
-        parquet_files(config.folder)  # a wrong path is an error before anything is written
-    declared = json.loads(json.dumps(config.as_json())) | {"folder": None}
+def trial_corpus(trial: Trial, runs: Path, progress: Progress = silent) -> Material:
+    """The task; or the corpus that the study was planned with; or the declared one, prepared where it is missing."""
+    base = trial.experiment.base
+    if base.task is not None:
+        return task_corpus(base)
     try:
-        frozen = open_frozen(runs / trial.experiment.study / "corpus")
-        if (dict(frozen.config) | {"folder": None}, frozen.requested_vocabulary_size) == (declared, vocabulary_size):
+        frozen = recorded(runs, StudyFolder(runs / trial.experiment.study))
+        if frozen is not None:
+            require_declared(frozen, base, trial.folder, runs)
             return frozen
-    except CorpusError:
-        pass  # none yet, or none that can be used: the study itself will say so
-    files = source_digest(config.folder) if config.folder is not None else None
-    key = json.dumps([declared, vocabulary_size, files], sort_keys=True)
-    digest = hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
-    return prepare(config, runs / SHARED / digest, vocabulary_size=vocabulary_size, progress=progress)
+    except ParibusError:
+        pass  # none that can be used: the study itself will say so
+    require_texts(base, trial.folder)  # a wrong path is an error before anything is written
+    return prepared(base, trial.folder, runs, progress)
 
 
 def run_trial(trial: Trial, corpus: Material, on_step: Callable[[Step], None]) -> Outcome:

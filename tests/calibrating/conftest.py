@@ -11,37 +11,6 @@ from paribus.experiment.spec import Experiment
 from paribus.study import open_study
 from paribus.training import train_missing
 
-FILE = """
-question = "Does it hold?"
-[base]
-context_length = 16
-batch_tokens = 512
-corpus = { task = "tally", symbols = 2, classes = 3 }
-model = { head_width = 16 }
-optimiser = { matrix_learning_rate = 0.02 }
-[scales.tiny]
-layers = 1
-width = 32
-mlp_width = 48
-budget_tokens = 40_000
-[arms.standard]
-[arms.xsa]
-output_map = { name = "xsa" }
-[contrasts.xsa]
-primary = true
-treatment = "xsa"
-baseline = "standard"
-metric = "train.area"
-smallest_effect = 0.01
-design_effect = 0.03
-[seeds]
-count = 3
-[execution]
-device = "cpu"
-workers = 1
-checkpoint_steps = 10
-"""
-
 
 @pytest.fixture(autouse=True)
 def _this_process_as_it_was() -> Iterator[None]:
@@ -53,15 +22,24 @@ def _this_process_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def text() -> str:
-    return FILE
+def text(study_text: Callable[..., str]) -> str:
+    return study_text(
+        base={
+            "context_length": "16",
+            "corpus": '{ task = "tally", symbols = 2, classes = 3 }',
+            "optimiser": "{ matrix_learning_rate = 0.02 }",
+        },
+        scale={"budget_tokens": "40_000"},
+        contrast={"metric": '"train.area"'},
+        more='[execution]\ndevice = "cpu"\nworkers = 1\ncheckpoint_steps = 10\n',
+    )
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """small.toml in the working folder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.toml").write_text(FILE, encoding="utf-8")
+    (tmp_path / "small.toml").write_text(text, encoding="utf-8")
     return Path("small.toml")
 
 

@@ -37,7 +37,7 @@ def test_a_failed_calibration_is_said_again_by_plan_and_by_run_before_anything_i
     assert cli("calibrate", str(file), "--seeds", "2")[0] == 1
     missing, found = before_training(loading.load(file), RUNS)
     assert "was not calibrated" in missing
-    assert found.startswith("`paribus calibrate` found it too hard: the baseline got half-way")
+    assert found.startswith("`paribus calibrate` found it too hard: the baseline got below every shortcut")
     assert found.endswith("at none of 2 seeds within the budget"), "of as many seeds as were trained"
     code, out, _ = cli("plan", str(file))
     assert code == 0

@@ -18,37 +18,6 @@ from paribus.mechanisms.contract import Bench, Law
 
 Cli = Callable[..., tuple[int, str, str]]
 
-STUDY = """\
-question = "Does it hold?"
-
-[base]
-context_length = 32
-batch_tokens = 512
-corpus = {{ path = "corpus" }}
-model = {{ head_width = 16 }}
-
-[scales.tiny]
-layers = 2
-width = 32
-mlp_width = 48
-budget_tokens = 10_000
-
-[arms.standard]
-
-[arms.tried]
-{table}
-
-[contrasts.only]
-primary = true
-treatment = "tried"
-baseline = "standard"
-smallest_effect = 0.01
-design_effect = 0.03
-
-[seeds]
-count = 3
-"""
-
 LOOKS_AHEAD = '''
 """An output map from outside the project, in which each token sees a trace of the next one's value."""
 
@@ -72,12 +41,12 @@ class PeekConfig(MechanismConfig):
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def study(study_text: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """The name of an experiment file with the arm `tried`, in the current folder."""
     monkeypatch.chdir(tmp_path)
 
     def write(table: str) -> str:
-        Path("study.toml").write_text(STUDY.format(table=table), encoding="utf-8")
+        Path("study.toml").write_text(study_text("tried", table, scale={"layers": "2"}), encoding="utf-8")
         return "study.toml"
 
     return write
@@ -92,7 +61,7 @@ def test_check_prints_one_table_and_how_many_gates_passed(cli: Cli, study: Calla
     assert (code, err) == (0, "")
     found = json.loads(as_json)
     assert out.endswith(f"all {len(found)} gates passed\n")
-    assert {gate["subject"] for gate in found} == {"only", "tiny/standard", "tiny/tried"}
+    assert {gate["subject"] for gate in found} == {"tried", "tiny/standard", "tiny/tried"}
     assert all(gate.keys() == {"name", "subject", "passed", "detail"} for gate in found)
     assert list(Path().iterdir()) == [Path("study.toml")], "checking writes nothing"
 

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import paribus.cli
 from paribus import __version__
+from paribus.cli import FAMILIES
 from paribus.experiment import loading
 from paribus.runs.folder import StudyFolder
 
@@ -60,6 +63,20 @@ def test_help_names_every_command_and_every_command_has_help(cli: Cli):
         code, own, _ = cli(command, "--help")
         assert code == 0
         assert "FILE" in own
+
+
+def test_help_shows_the_commands_in_the_order_in_which_a_study_uses_them(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = re.findall(r"^│ ([a-z]+) ", cli("--help")[1], re.MULTILINE)
+    assert (
+        " ".join(listed)
+        == "plan power check laws fields tasks try run calibrate cost status report compare adopt tunnel data"
+    )
+
+
+def test_every_file_of_commands_is_a_family_of_the_command_line():
+    files = Path(paribus.cli.__file__).parent.glob("*.py")
+    assert {path.stem for path in files} == {*FAMILIES, "__init__", "options", "output"}
 
 
 def test_the_version_is_the_packages(cli: Cli):

@@ -15,40 +15,22 @@ from paribus.data.tasks.contract import Levels
 from paribus.data.tasks.cross import Cross
 
 Cli = Callable[..., tuple[int, str, str]]
-STUDY = """\
-question = "Does it hold?"
-[base]
-context_length = 40
-batch_tokens = 400
-corpus = { task = "cross" }
-model = { head_width = 16 }
-[scales.tiny]
-layers = 1
-width = 32
-mlp_width = 48
-budget_tokens = 10_000
-[arms.standard]
-[arms.idea]
-mask = { name = "document" }
-[contrasts.a]
-primary = true
-treatment = "idea"
-baseline = "standard"
-metric = "train.area.QD"
-smallest_effect = 0.05
-design_effect = 0.10
-[seeds]
-count = 3
-"""
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def study(study_text: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The text of study.toml in the working folder."""
     threads, deterministic, path = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), list(sys.path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    Path("study.toml").write_text(STUDY, encoding="utf-8")
-    yield
+    text = study_text(
+        "idea",
+        'mask = { name = "document" }',
+        base={"context_length": "40", "batch_tokens": "400", "corpus": '{ task = "cross" }'},
+        contrast={"metric": '"train.area.QD"'},
+    )
+    Path("study.toml").write_text(text, encoding="utf-8")
+    yield text
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     sys.path[:] = path
@@ -122,12 +104,12 @@ def test_an_unknown_task_and_a_task_among_the_tables_are_answered_with_what_was_
     assert "valid: base, " in err, "no empty name in the list"
 
 
-def test_plan_says_what_of_a_row_is_padding_and_that_a_tokenizer_is_not_used(cli: Cli):
+def test_plan_says_what_of_a_row_is_padding_and_that_a_tokenizer_is_not_used(cli: Cli, study: str):
     code, out, _ = cli("plan", "study.toml")
     assert code == 0
     assert "20% of a row of 40 tokens is padding that nobody scores: an example needs 32 tokens" in out
     assert "tokenizer" not in out.replace("tokenizer, ", "")
-    text = STUDY.replace("context_length = 40", "context_length = 32").replace(
+    text = study.replace("context_length = 40", "context_length = 32").replace(
         "batch_tokens = 400", "batch_tokens = 320"
     )
     text = text.replace("[scales.tiny]", "tokenizer = { vocabulary_size = 300 }\n[scales.tiny]")
@@ -141,8 +123,8 @@ def test_plan_says_what_of_a_row_is_padding_and_that_a_tokenizer_is_not_used(cli
     assert len(found["calibration"]) == 1
 
 
-def test_a_row_that_happens_to_ask_nothing_is_no_padding(cli: Cli):
-    text = STUDY.replace("length = 40", "length = 4").replace('task = "cross"', 'task = "twin"')
+def test_a_row_that_happens_to_ask_nothing_is_no_padding(cli: Cli, study: str):
+    text = study.replace("length = 40", "length = 4").replace('task = "cross"', 'task = "twin"')
     Path("study.toml").write_text(text.replace("train.area.QD", "train.area.same"), encoding="utf-8")
     found = json.loads(cli("plan", "study.toml", "--json")[1])
     assert found["task"]["padding_share"] == 0.0

@@ -1,6 +1,7 @@
 """`paribus try`: an arm beside its baseline, and nothing written into a study."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
@@ -15,11 +16,14 @@ import torch
 from paribus import trying
 from paribus.data.frozen import FrozenCorpus
 from paribus.data.order import Order
+from paribus.data.store import CORPORA
 from paribus.errors import DivergenceError
 from paribus.experiment import trial as trials
 from paribus.experiment.trial import Trial, trial
 from paribus.model.build import build_model
+from paribus.runs.folder import StudyFolder
 from paribus.seeds import generator
+from paribus.texts import corpus_of
 from paribus.train.loop import RunLength, StepFinished, train
 from paribus.train.state import TrainState
 from paribus.trying import run_trial, trial_corpus
@@ -120,8 +124,8 @@ def of_file(arm: str, *, steps: int = 4, against: str | None = None, seed: int |
     return trial(arm, Path("study.toml"), against=against, scale=None, seed=seed, steps=steps)
 
 
-def text_corpus(chosen: Trial, runs: Path, progress: Callable[[str, int, int], None] | None = None) -> FrozenCorpus:
-    found = trial_corpus(chosen, runs, progress)
+def text_corpus(chosen: Trial, runs: Path) -> FrozenCorpus:
+    found = trial_corpus(chosen, runs)
     assert isinstance(found, FrozenCorpus)
     return found
 
@@ -163,36 +167,46 @@ def test_try_as_json_is_json_and_nothing_else(cli: Cli):
 
 def test_try_writes_nothing_into_a_study_that_has_no_folder_yet(cli: Cli, folder: Path):
     assert cli("try", "masked", "--file", "study.toml", "--steps", "2")[0] == 0
-    assert [path.name for path in (folder / "runs").iterdir()] == [trying.SHARED]
+    assert [path.name for path in (folder / "runs").iterdir()] == [CORPORA]
+
+
+def planned_with_the_declared_corpus() -> FrozenCorpus:
+    """The study's folder, planned with what its file declares."""
+    study = StudyFolder(Path("runs/tiny"))
+    study.claim_for("tiny")
+    return corpus_of(of_file("masked").experiment.base, Path(), Path("runs"), study)
 
 
 def test_a_study_with_a_frozen_corpus_is_read_and_left_as_it_is(cli: Cli, folder: Path):
-    chosen = of_file("masked")
-    config = trying.corpus_config(chosen.experiment.base.corpus, Path())
-    frozen = trying.prepare(config, folder / "runs" / "tiny" / "corpus", vocabulary_size=300)
-    (folder / "runs" / "tiny" / "study.json").write_text("{}", encoding="utf-8")
-    before = everything_under(folder / "runs")
+    frozen = planned_with_the_declared_corpus()
+    kept = (folder / "runs" / "tiny", frozen.folder)
+    before = [everything_under(path) for path in kept]
     code, out, _ = cli("try", "masked", "--file", "study.toml", "--steps", "2")
     assert code == 0
-    assert f"corpus: {Path('runs') / 'tiny' / 'corpus'}" in out
-    assert everything_under(folder / "runs") == before
-    assert text_corpus(chosen, Path("runs")).digest == frozen.digest
+    assert f"corpus: {frozen.folder}" in out
+    assert [everything_under(path) for path in kept] == before
+    assert text_corpus(of_file("masked"), Path("runs")).digest == frozen.digest
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_corpus_of_a_study_is_read_where_its_files_are_gone():
+    frozen = planned_with_the_declared_corpus()
+    shutil.rmtree("texts")
+    assert text_corpus(of_file("masked"), Path("runs")).folder == frozen.folder
 
 
 def test_a_corpus_that_the_study_froze_from_another_declaration_is_not_used(folder: Path):
-    config = trying.corpus_config(of_file("masked").experiment.base.corpus, Path())
-    trying.prepare(config, folder / "runs" / "tiny" / "corpus", vocabulary_size=300)
+    frozen = planned_with_the_declared_corpus()
     (folder / "study.toml").write_text(STUDY.replace("test_fraction = 0.1", "test_fraction = 0.2"), encoding="utf-8")
-    assert text_corpus(of_file("masked"), Path("runs")).folder.parent.name == trying.SHARED
+    assert text_corpus(of_file("masked"), Path("runs")).folder != frozen.folder
 
 
 @pytest.mark.usefixtures("folder")
 def test_the_second_trial_finds_the_corpus_of_the_first_and_new_files_make_a_new_one():
     first = text_corpus(of_file("masked"), Path("runs"))
     before = everything_under(first.folder)
-    phases: list[str] = []
-    second = text_corpus(of_file("block"), Path("runs"), lambda *progress: phases.append(progress[0]))
-    assert (second.folder, phases, everything_under(second.folder)) == (first.folder, [], before)
+    second = text_corpus(of_file("block"), Path("runs"))
+    assert (second.folder, everything_under(second.folder)) == (first.folder, before)
     pq.write_table(pa.table({"text": ["other words " * 30 + str(n) for n in range(90)]}), "texts/more.parquet")
     assert text_corpus(of_file("masked"), Path("runs")).folder != first.folder
     assert everything_under(first.folder) == before

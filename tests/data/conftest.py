@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paribus.data.corpus import CorpusConfig
-from paribus.data.shards import FrozenCorpus, prepare
+from paribus.data.config import CorpusConfig, TokenizerConfig
+from paribus.data.frozen import FrozenCorpus
+from paribus.data.prepare.pipeline import prepare
 from paribus.seeds import generator
 
 WriteCorpus = Callable[..., Path]
@@ -52,9 +53,10 @@ def parquet_folder(
 
 @pytest.fixture(scope="session")
 def parquet_config(parquet_folder: Path) -> CorpusConfig:
-    return CorpusConfig(kind="parquet", folder=parquet_folder, test_fraction=0.1, validation_fraction=0.1)
+    return CorpusConfig(kind="folder", folder=parquet_folder, test_fraction=0.1, validation_fraction=0.1)
 
 
 @pytest.fixture(scope="session")
 def frozen(tmp_path_factory: pytest.TempPathFactory, parquet_config: CorpusConfig) -> FrozenCorpus:
-    return prepare(parquet_config, tmp_path_factory.mktemp("frozen") / "corpus", vocabulary_size=400)
+    store = tmp_path_factory.mktemp("frozen")
+    return prepare(parquet_config, TokenizerConfig(vocabulary_size=400), store, name="random")

@@ -1,3 +1,4 @@
+import hashlib
 import os
 import subprocess
 import sys
@@ -5,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paribus.data.frozen import file_digest
+from paribus.data.config import NANOCHAT_SPECIAL_TOKENS, TokenizerConfig
 from paribus.data.tokenizer import BOS, BOS_ID, Tokenizer
+from paribus.data.tokenizers.learning import read_texts
 from paribus.errors import CorpusError
 
 TRAINING_TEXTS = [
@@ -93,7 +96,8 @@ def test_the_digest_is_that_of_the_saved_file_and_survives_loading(
     tokenizer: Tokenizer, loaded: Tokenizer, tmp_path: Path
 ):
     tokenizer.save(tmp_path / "tokenizer.json")
-    assert tokenizer.digest == loaded.digest == file_digest(tmp_path / "tokenizer.json")
+    saved = (tmp_path / "tokenizer.json").read_bytes()
+    assert tokenizer.digest == loaded.digest == hashlib.blake2b(saved, digest_size=32).hexdigest()
     assert Tokenizer.train(TRAINING_TEXTS, 351).digest != tokenizer.digest
 
 
@@ -142,9 +146,102 @@ def test_a_missing_or_damaged_file_is_named(tokenizer: Tokenizer, tmp_path: Path
         Tokenizer.load(path)
 
 
-def test_another_programs_tokenizer_is_refused(tokenizer: Tokenizer, tmp_path: Path):
+def test_a_file_without_a_beginning_names_the_special_tokens_that_it_has(tokenizer: Tokenizer, tmp_path: Path):
     path = tmp_path / "tokenizer.json"
     tokenizer.save(path)
-    path.write_text(path.read_text().replace(BOS, "<s>"))
-    with pytest.raises(CorpusError, match="another tokenizer's file"):
+    path.write_text(path.read_text().replace(BOS, "<odd>"))
+    with pytest.raises(CorpusError, match=r"(?s)tokenizer\.json: .*marks where a document begins.*received: <odd>"):
         Tokenizer.load(path)
+    with pytest.raises(CorpusError, match=r"expected: <absent>"):
+        Tokenizer.load(path, "<absent>")
+    assert Tokenizer.load(path, "<odd>").bos_id == 0
+
+
+def test_the_default_learns_exactly_what_the_library_writes_for_it(tokenizer: Tokenizer, tmp_path: Path):
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=350,
+        special_tokens=[BOS],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(TRAINING_TEXTS, trainer)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert (tmp_path / "tokenizer.json").read_text(encoding="utf-8") == backend.to_str()
+    assert Tokenizer.train(TRAINING_TEXTS, TokenizerConfig(vocabulary_size=350)).digest == tokenizer.digest
+    assert tokenizer.bos_id == BOS_ID
+
+
+def test_the_layout_of_nanochat_puts_its_nine_special_tokens_after_the_merges():
+    config = TokenizerConfig(350, "nanochat", NANOCHAT_SPECIAL_TOKENS)
+    tokenizer = Tokenizer.train(TRAINING_TEXTS, config)
+    assert tokenizer.vocabulary_size == 350
+    assert tokenizer.bos_id == 341
+    assert tokenizer.special_tokens == {name: 341 + place for place, name in enumerate(NANOCHAT_SPECIAL_TOKENS)}
+    assert tokenizer.token_bytes()[341:].tolist() == [0] * 9
+    assert tokenizer.token_bytes()[:341].min() == 1
+
+
+def test_digits_are_grouped_by_at_most_two_where_nanochat_is_declared():
+    texts = ["In 1234567 of 1234567 cases 1234567 or 1234567."] * 50
+    longest = {}
+    for kind in ("gpt2", "nanochat"):
+        tokenizer = Tokenizer.train(texts, TokenizerConfig(300, kind))
+        (ids,) = tokenizer.encode_batch([" 1234567"])
+        longest[kind] = tokenizer.token_bytes()[ids].tolist()
+    assert longest == {"gpt2": [8], "nanochat": [1, 2, 2, 2, 1]}
+
+
+def test_only_the_first_characters_are_learnt_from():
+    texts = ["aaaa bbbb", "cccc", "dddd", "eeee"]
+
+    def read(characters: int | None, of_a_document: int | None) -> list[str]:
+        config = TokenizerConfig(train_characters=characters, train_document_characters=of_a_document)
+        return list(read_texts(texts, config))
+
+    assert read(None, None) == texts
+    assert read(None, 3) == ["aaa", "ccc", "ddd", "eee"]
+    assert read(11, None) == ["aaaa bbbb", "cc"]
+    assert read(7, 3) == ["aaa", "ccc", "d"]
+    capped = TokenizerConfig(300, train_document_characters=4)
+    assert Tokenizer.train(["abab" + "xyz" * 9] * 9, capped).digest == Tokenizer.train(["abab"] * 9, 300).digest
+
+
+@pytest.mark.parametrize("special", [(), ("<a>", "<a>"), ("",)])
+def test_special_tokens_that_are_no_distinct_names_are_refused(special: tuple[str, ...]):
+    with pytest.raises(CorpusError, match="not distinct names"):
+        Tokenizer.train(["text"], TokenizerConfig(300, special_tokens=special))
+
+
+def test_a_special_token_that_words_can_spell_is_refused():
+    with pytest.raises(CorpusError, match="text can become the token 'abab'"):
+        Tokenizer.train(["abab abab"] * 9, TokenizerConfig(300, special_tokens=("abab",)))
+
+
+def test_documents_of_bytes_give_ids_end_to_end_in_the_smallest_type(tokenizer: Tokenizer):
+    texts = [f"text {index} \U0001f642" * (index % 4) for index in range(30)]
+    ids, lengths = tokenizer.encode_batch_utf8([text.encode() for text in texts])
+    assert ids.dtype == tokenizer.token_type == np.dtype("<u2")
+    assert lengths.dtype == np.int64
+    expected = tokenizer.encode_batch(texts)
+    assert lengths.tolist() == [len(part) for part in expected]
+    np.testing.assert_array_equal(ids, np.concatenate(expected))
+    none, no_lengths = tokenizer.encode_batch_utf8([])
+    assert len(none) == len(no_lengths) == 0
+
+
+def test_a_batch_larger_than_one_call_of_the_library_keeps_its_order(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    texts = [f"text {index} naïve" * (index % 7) for index in range(60)]
+    expected = tokenizer.encode_batch(texts)
+    monkeypatch.setattr("paribus.data.tokenizer.BATCH_BYTES", 100)
+    for found, wanted in zip(tokenizer.encode_batch(texts), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_bytes_that_are_not_utf8_are_an_error(tokenizer: Tokenizer):
+    with pytest.raises(CorpusError, match=r"(?s)not valid UTF-8.*at byte 3"):
+        tokenizer.encode_batch_utf8([b"abc\xff"])

@@ -21,6 +21,7 @@ from paribus.experiment.calibration import (
     evidence_of,
     in_words,
     judged,
+    lowered,
     share_of,
     slices_of,
 )
@@ -138,7 +139,10 @@ def test_a_file_without_the_table_is_missing_one_and_a_file_with_it_is_judged(lo
     assert "was not calibrated on the baseline" in found.sentence
     found = calibration_of(load(behind=frozen(experiment, one="[0.5, 0.6]")))
     assert found.state is State.CALIBRATED
-    assert found.sentence == in_words({"many": (0.5, 0.6, 0.7), "one": (0.5, 0.6)}, 3)
+    # In rows this short the place alone says more than half of both slices.
+    assert lowered(experiment) == ("many", "one")
+    assert found.sentence == in_words({"many": (0.5, 0.6, 0.7), "one": (0.5, 0.6)}, 3, ("many", "one"))
+    assert "on one the baseline got below every shortcut at 50 % and 60 % of the budget" in found.sentence
     assert (found.crossed("one"), found.crossed("many")) == ((0.5, 0.6, None), (0.5, 0.6, 0.7))
     for one, state in (("[0.1, 0.2, 0.3]", State.TOO_EASY), ("[]", State.TOO_HARD)):
         assert calibration_of(load(behind=frozen(experiment, one=one))).state is state
@@ -208,6 +212,31 @@ def test_a_generator_that_yields_other_rows_makes_a_calibration_stale(
     rows = Tally.rows
     monkeypatch.setattr(Tally, "rows", lambda self, seed, *rest: rows(self, seed + 1, *rest))
     assert calibration_of(experiment).state is State.STALE
+
+
+def test_a_threshold_that_a_shortcut_lowers_is_part_of_the_evidence_and_half_way_is_not(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = load(behind=frozen(load()))
+    levels = Tally.levels
+
+    def with_shortcut(nats: float, name: str) -> Callable[..., dict[str, Levels]]:
+        def changed(self: Tally, row_length: int) -> dict[str, Levels]:
+            found = dict(levels(self, row_length))
+            return found | {name: Levels(found[name].chance, found[name].floor, {"the place alone": nats})}
+
+        return changed
+
+    for nats, name, state in ((0.6, "one", State.STALE), (1.3, "few", State.CALIBRATED), (9.0, "many", State.STALE)):
+        monkeypatch.setattr(Tally, "levels", with_shortcut(nats, name))
+        assert calibration_of(experiment).state is state, name
+    monkeypatch.setattr(Tally, "levels", with_shortcut(1.5, "one"))  # above half-way: nothing is lowered
+    high = load(behind=frozen(load()))
+    monkeypatch.setattr(Tally, "levels", with_shortcut(1.6, "one"))
+    assert lowered(high) == ("many",)
+    assert calibration_of(high).state is State.CALIBRATED
+    assert "on one the baseline got half-way from chance to the floor" in calibration_of(high).sentence
+    assert lowered(load(("train.area.many-one", "train.area"))) == ("all",)
 
 
 def test_a_primary_about_a_slice_that_was_not_calibrated_is_stale_and_names_it(load: Load) -> None:

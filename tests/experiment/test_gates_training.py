@@ -17,37 +17,6 @@ from paribus.roles import initialise
 from paribus.train.loop import RunLength, train
 from paribus.train.state import TrainState
 
-TWO_ARMS = """\
-question = "Does it hold?"
-
-[base]
-context_length = 32
-batch_tokens = 512
-corpus = { path = "corpus" }
-model = { head_width = 16 }
-
-[scales.tiny]
-layers = 2
-width = 32
-mlp_width = 48
-budget_tokens = 10_000
-
-[arms.standard]
-
-[arms.tried]
-{table}
-
-[contrasts.only]
-primary = true
-treatment = "tried"
-baseline = "standard"
-smallest_effect = 0.01
-design_effect = 0.03
-
-[seeds]
-count = 3
-"""
-
 LEAKY = '''
 """Said to be the standard arm; from update {update} on it scales what attention found by a millionth."""
 
@@ -130,12 +99,18 @@ Tried = Callable[..., dict[str, Gate]]
 
 
 @pytest.fixture
-def tried(resolve, register) -> Tried:
+def two_arms(resolve, study_text: Callable[..., str]) -> Callable[..., Any]:
+    """The experiment whose arm `tried` holds a table, with its arms."""
+    return lambda table="": resolve(study_text("tried", table, scale={"layers": "2"}))
+
+
+@pytest.fixture
+def tried(two_arms, register) -> Tried:
     """The gates of the arm `tried` by name, whose mechanism is registered from a source."""
 
     def run(name: str, source: str, table: str) -> dict[str, Gate]:
         register(name, source)
-        experiment, arms = resolve(TWO_ARMS.replace("{table}", table))
+        experiment, arms = two_arms(table)
         return {gate.name: gate for gate in gates(experiment, arms) if gate.subject == "tiny/tried"}
 
     return run
@@ -256,8 +231,10 @@ def test_a_fixed_parameter_that_stays_is_listed_and_needs_no_gradient(tried: Tri
     assert found[FIXED].detail.startswith("fixed: layers.0.attention.output_map.own, ")
 
 
-def standard(resolve: Any) -> Setting:
-    _, arms = resolve(TWO_ARMS.replace("{table}", ""))
+@pytest.fixture
+def setting(two_arms) -> Setting:
+    """Of the baseline, narrowed."""
+    _, arms = two_arms()
     arm = arms["tiny", "standard"]
     return Setting(narrowed(arm.model, 8), arm.mechanisms, arm.base.optimiser, arm.base.schedule)
 
@@ -277,8 +254,7 @@ class SameBatches(Order):
         return Batch(tokens, targets, weight, document.astype(np.int32), np.zeros(tokens.shape, np.int16))
 
 
-def test_a_short_run_takes_the_steps_of_the_training_loop(resolve):
-    setting = standard(resolve)
+def test_a_short_run_takes_the_steps_of_the_training_loop(setting: Setting):
     run = short_run(setting)
 
     model = build.build_model(setting.model, dict(setting.mechanisms), ("gates",))
@@ -292,7 +268,7 @@ def test_a_short_run_takes_the_steps_of_the_training_loop(resolve):
     assert moved == list(run.values[0]), "the optimisers reach every tensor"
 
 
-def test_matrices_that_start_at_zero_are_given_values_before_arms_are_compared(resolve, monkeypatch):
+def test_matrices_that_start_at_zero_are_given_values_before_arms_are_compared(setting: Setting, monkeypatch):
     def without_outputs(model, *stream):
         initialise(model, *stream)
         for name, parameter in model.named_parameters():
@@ -300,12 +276,12 @@ def test_matrices_that_start_at_zero_are_given_values_before_arms_are_compared(r
                 parameter.data.zero_()
 
     monkeypatch.setattr(build, "initialise", without_outputs)
-    run = short_run(standard(resolve))
+    run = short_run(setting)
     assert all(bool(v.any()) for name, v in run.values[0].items() if name.endswith("attention.output"))
 
 
-def test_narrowing_keeps_everything_but_the_width(resolve):
-    _, arms = resolve(TWO_ARMS.replace("{table}", ""))
+def test_narrowing_keeps_everything_but_the_width(two_arms):
+    _, arms = two_arms()
     model = arms["tiny", "standard"].model
     wide = model.model_copy(
         update={"width": 768, "head_width": 64, "layers": 24, "query_heads_per_kv_head": 3, "mlp_width": 2048}

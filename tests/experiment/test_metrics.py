@@ -1,5 +1,6 @@
 """The names of metrics, and which of them a study may have."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,38 +10,21 @@ from pydantic_core import PydanticCustomError
 from paribus.errors import ExperimentFileError
 from paribus.experiment import loading
 from paribus.experiment.metrics import parse, unit_of
-from paribus.experiment.spec import Contrast
+from paribus.experiment.spec import Contrast, Experiment
 
-TASK_FILE = """
-question = "Does it hold?"
-[base]
-context_length = 32
-batch_tokens = 512
-corpus = {{ {corpus} }}
-[scales.tiny]
-layers = 1
-width = 32
-mlp_width = 48
-budget_tokens = 10_000
-[arms.standard]
-[arms.xsa]
-output_map = {{ name = "xsa" }}
-[contrasts.xsa]
-primary = true
-treatment = "xsa"
-baseline = "standard"
-metric = "{metric}"
-smallest_effect = 0.01
-design_effect = 0.03
-[seeds]
-count = 3
-"""
+Load = Callable[..., Experiment]
 
 
-def written(folder: Path, *, corpus: str = 'task = "twin"', metric: str = "train.area") -> Path:
-    path = folder / "study.toml"
-    path.write_text(TASK_FILE.format(corpus=corpus, metric=metric), encoding="utf-8")
-    return path
+@pytest.fixture
+def load(study_text: Callable[..., str], tmp_path: Path) -> Load:
+    """The experiment with this corpus and primary metric."""
+
+    def of(*, corpus: str = 'task = "twin"', metric: str = "train.area") -> Experiment:
+        text = study_text(base={"corpus": f"{{ {corpus} }}"}, contrast={"metric": f'"{metric}"'})
+        (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+        return loading.load(tmp_path / "study.toml")
+
+    return of
 
 
 @pytest.mark.parametrize(
@@ -88,36 +72,36 @@ def test_a_training_metric_is_accompanied_by_the_test_split():
     assert parse("validation.nll").held_out_split == "validation"
 
 
-def test_a_task_with_its_knobs_needs_nothing_but_the_corpus_line(tmp_path: Path):
-    experiment = loading.load(written(tmp_path, corpus='task = "twin", colours = 4'))
+def test_a_task_with_its_knobs_needs_nothing_but_the_corpus_line(load: Load):
+    experiment = load(corpus='task = "twin", colours = 4')
     assert experiment.base.task is not None
     assert experiment.base.task.model_dump()["colours"] == 4
     assert experiment.model_config_of(experiment.arm("xsa"), "tiny").vocabulary_size == experiment.base.vocabulary_size
 
 
 @pytest.mark.parametrize("metric", ["train.area", "train.log2_updates", "test.nll.same"])
-def test_text_has_no_slices_and_no_learning_curve(tmp_path: Path, metric: str):
+def test_text_has_no_slices_and_no_learning_curve(load: Load, metric: str):
     with pytest.raises(ExperimentFileError, match=r"contrasts\.xsa\.metric: only a synthetic task") as caught:
-        loading.load(written(tmp_path, corpus='name = "local-docs"', metric=metric))
+        load(corpus='name = "local-docs"', metric=metric)
     assert "study.toml" in caught.value.what
     assert metric in caught.value.received
 
 
-def test_the_targets_of_a_task_have_no_bytes(tmp_path: Path):
+def test_the_targets_of_a_task_have_no_bytes(load: Load):
     with pytest.raises(ExperimentFileError, match="no bytes"):
-        loading.load(written(tmp_path, metric="test.bits_per_byte"))
+        load(metric="test.bits_per_byte")
 
 
 @pytest.mark.parametrize("metric", ["train.area.sane", "test.nll.same-differnt"])
-def test_an_unknown_slice_is_refused_with_the_nearest_one(tmp_path: Path, metric: str):
+def test_an_unknown_slice_is_refused_with_the_nearest_one(load: Load, metric: str):
     with pytest.raises(ExperimentFileError, match="no targets in a slice of this name") as caught:
-        loading.load(written(tmp_path, metric=metric))
+        load(metric=metric)
     assert caught.value.remedy.startswith("did you mean '")
 
 
-def test_a_slice_that_the_knobs_leave_empty_is_refused(tmp_path: Path):
+def test_a_slice_that_the_knobs_leave_empty_is_refused(load: Load):
     with pytest.raises(ExperimentFileError, match="no targets in a slice"):
-        loading.load(written(tmp_path, corpus='task = "twin", overlap = "never"', metric="train.area.same"))
+        load(corpus='task = "twin", overlap = "never"', metric="train.area.same")
 
 
 @pytest.mark.parametrize(
@@ -131,25 +115,25 @@ def test_a_slice_that_the_knobs_leave_empty_is_refused(tmp_path: Path):
         ('tusk = "twin"', "base.corpus.tusk: unknown key"),
     ],
 )
-def test_a_wrong_task_is_one_clear_error_that_names_the_key(tmp_path: Path, corpus: str, what: str):
+def test_a_wrong_task_is_one_clear_error_that_names_the_key(load: Load, corpus: str, what: str):
     with pytest.raises(ExperimentFileError) as caught:
-        loading.load(written(tmp_path, corpus=corpus))
+        load(corpus=corpus)
     assert what in caught.value.what
     assert "study.toml" in caught.value.what
 
 
-def test_updates_to_a_threshold_are_refused_where_chance_is_the_best_predictor(tmp_path: Path):
+def test_updates_to_a_threshold_are_refused_where_chance_is_the_best_predictor(load: Load):
     for corpus, metric, expected in (
         ('task = "static"', "train.log2_updates", "train.area or test.nll"),
         ('task = "chain"', "train.log2_updates.first", "train.log2_updates.later"),
         ('task = "chain"', "train.log2_updates.later-first", "train.log2_updates.later"),
     ):
         with pytest.raises(ExperimentFileError, match="so no update acquires it") as refused:
-            loading.load(written(tmp_path, corpus=corpus, metric=metric))
+            load(corpus=corpus, metric=metric)
         assert expected in str(refused.value)
     for corpus, metric in (
         ('task = "static"', "train.area"),
         ('task = "chain"', "train.log2_updates"),
         ('task = "chain"', "train.log2_updates.later"),
     ):
-        loading.load(written(tmp_path, corpus=corpus, metric=metric))
+        load(corpus=corpus, metric=metric)

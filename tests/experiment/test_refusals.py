@@ -10,40 +10,22 @@ from paribus.errors import ExperimentFileError
 from paribus.experiment import loading
 from paribus.experiment.spec import Experiment
 
-FILE = """\
-question = "Does it hold?"
-[base]
-context_length = 32
-batch_tokens = 512
-corpus = { task = "cross", m = 1 }
-[scales.tiny]
-layers = 1
-width = 32
-mlp_width = 48
-budget_tokens = 10_000
-[arms.standard]
-[arms.idea]
-output_map = { name = "xsa" }
-[contrasts.a]
-primary = true
-treatment = "idea"
-baseline = "standard"
-metric = "train.area.QD"
-smallest_effect = 0.05
-design_effect = 0.10
-expected = "-"
-[seeds]
-count = 3
-"""
 CORPUS = 'corpus = { task = "cross", m = 1 }'
 Load = Callable[..., Experiment]
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Load:
+def load(study_text: Callable[..., str], tmp_path: Path) -> Load:
+    """A study of a task, with a text replaced."""
+    text = study_text(
+        "idea",
+        base={"corpus": CORPUS.removeprefix("corpus = ")},
+        contrast={"metric": '"train.area.QD"', "expected": '"-"'},
+    )
+
     def read(old: str = "", new: str = "") -> Experiment:
-        assert old in FILE
-        (tmp_path / "study.toml").write_text(FILE.replace(old, new) if old else FILE, encoding="utf-8")
+        assert old in text
+        (tmp_path / "study.toml").write_text(text.replace(old, new) if old else text, encoding="utf-8")
         return loading.load(tmp_path / "study.toml")
 
     return read
@@ -52,7 +34,7 @@ def load(tmp_path: Path) -> Load:
 @pytest.mark.parametrize(
     ("old", "new", "what", "expected", "remedy"),
     [
-        ('"-"', '"lower"', "contrasts.a.expected: not a valid value", "'+', '-' or '0'", "valid: +, -, 0"),
+        ('"-"', '"lower"', "contrasts.idea.expected: not a valid value", "'+', '-' or '0'", "valid: +, -, 0"),
         (
             CORPUS,
             'corpus = { name = "local" }',
@@ -78,8 +60,38 @@ def test_a_wrong_value_is_refused_in_plain_words(load: Load, old: str, new: str,
     assert expected in caught.value.expected
     assert remedy in caught.value.remedy
     assert not re.search(
-        r"typing|<class|NoneType|String should|Input should|dictionary|valid integer", str(caught.value)
+        r"typing|<class|NoneType|String should|Input should|dictionary|valid integer|or equal", str(caught.value)
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "expected", "received"),
+    [
+        ("budget_tokens = 10_000", "budget_tokens = 0", "scales.tiny.budget_tokens", "at least 1", "0"),
+        ("design_effect = 0.03", "design_effect = 0.0", "contrasts.idea.design_effect", "more than 0", "0.0"),
+        ("design_effect = 0.03", "design_effect = inf", "contrasts.idea.design_effect", "a finite number", "inf"),
+        ("primary = true", "primary = 1", "contrasts.idea.primary", "true or false", "1"),
+        ("count = 3", "count = true", "seeds.count", "a whole number", "true"),
+        ("head_width = 16", "head_width = 15", "base.model.head_width", "a multiple of 2", "15"),
+        (CORPUS, "corpus = { test_fraction = 0.5 }", "base.corpus.test_fraction", "less than 0.5", "0.5"),
+        ("[scales.tiny]", "schedule = { decay = 1.5 }\n[scales.tiny]", "base.schedule.decay", "at most 1", "1.5"),
+        ("[seeds]", "[tuning]\nknobs = {}\n[seeds]", "tuning.knobs", "at least 1 entry", "{}"),
+        ("layers = 1\n", "layers = 1\nbudgets_tokens = [0]\n", "scales.tiny.budgets_tokens.0", "at least 1", "0"),
+        ("layers = 1\n", "layers = 1\nbudgets_tokens = 100\n", "scales.tiny.budgets_tokens", "a list", "100"),
+        ("[seeds]", '[calibration]\nevidence = "?"\n[seeds]', "calibration.evidence", "16 hexadecimal digits", "'?'"),
+        ("[seeds]", "[execution]\ndevice = 3\n[seeds]", "execution.device", "'auto', 'cpu' or 'cuda'", "3"),
+        ("question =", f'study = "{"x" * 131}"\nquestion =', "study", "at most 130 characters", "'xxx"),
+        ("question =", 'study = "a b"\nquestion =', "study", "letters, digits, '_', '.' and '-'", "'a b'"),
+    ],
+)
+def test_every_kind_of_limit_of_the_file_is_named_with_what_came(
+    load: Load, old: str, new: str, key: str, expected: str, received: str
+):
+    with pytest.raises(ExperimentFileError) as caught:
+        load(old, new)
+    assert caught.value.what.endswith(f"study.toml: {key}: not a valid value")
+    assert caught.value.expected.startswith(expected)
+    assert caught.value.received.startswith(received)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +100,7 @@ def test_a_wrong_value_is_refused_in_plain_words(load: Load, old: str, new: str,
         (
             'treatment = "idea"\nbaseline = "standard"\n',
             "",
-            "contrasts.a.treatment: missing (also missing: contrasts.a.baseline)",
+            "contrasts.idea.treatment: missing (also missing: contrasts.idea.baseline)",
         ),
         (
             "layers = 1\nwidth = 32\n",
@@ -126,7 +138,7 @@ def test_a_slice_minus_itself_is_refused(load: Load):
     with pytest.raises(ExperimentFileError) as caught:
         load("train.area.QD", "train.area.QD-QD")
     assert caught.value.expected == "two different slices joined by '-'"
-    assert load("train.area.QD", "train.area.QD-QS").contrasts["a"].metric == "train.area.QD-QS"
+    assert load("train.area.QD", "train.area.QD-QS").contrasts["idea"].metric == "train.area.QD-QS"
 
 
 def test_more_seeds_of_robustness_than_planned_are_refused_where_somebody_wrote_them(load: Load):

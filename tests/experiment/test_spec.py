@@ -109,8 +109,8 @@ BAD_VALUES = [
     ("blocks = 6", "blocks = 6.0", "arms.block.routing.blocks"),
     ("blocks = 6", "blocks = 25", "arms.block.routing"),
     (", blocks = 6", "", "arms.block.routing"),
-    ("milestones_tokens = [115_000]", "milestones_tokens = [230_000]", "scales.tiny"),
-    ("milestones_tokens = [115_000]", "milestones_tokens = [115_000, 115_001]", "scales.tiny.milestones_tokens"),
+    ("milestones_tokens = [75_000]", "milestones_tokens = [150_000]", "scales.tiny"),
+    ("milestones_tokens = [75_000]", "milestones_tokens = [75_000, 75_001]", "scales.tiny.milestones_tokens"),
     ("batch_tokens = 2048", "batch_tokens = 2049", "base"),
     ("[arms.standard]", "[arms.standard]\nmodel = { query_heads_per_kv_head = 3 }", "scales.tiny"),
     ("[arms.standard]", "[arms.standard]\nmodel = { query_heads_per_kv_head = 0 }", "arms.standard.model"),
@@ -123,7 +123,7 @@ BAD_VALUES = [
     ('"test.nll"', '"test.perplexity"', "contrasts.block.metric"),
     ('baseline = "standard"', 'baseline = "block"', "contrasts.block"),
     ("repeats = 1", "repeats = 6", "noise.repeats"),
-    ("[scales.tiny]", "[scales.corpus]", "scales.corpus"),
+    ("[scales.tiny]", "[scales.cost]", "scales.cost"),
     ("[arms.xsa]", '[arms."../xsa"]', "arms"),
     ("[arms.standard]\n\n", "", "contrasts.block.baseline"),
 ]
@@ -295,8 +295,8 @@ FULL_RUN = ("base", "seeds", "noise", "execution", "margins")
 @pytest.mark.parametrize(
     "change",
     [
-        ("layers = 12", "layers = 12\nbudgets_tokens = [100_000, 200_000]"),
-        ("layers = 12", 'layers = 12\nbudgets_tokens = [100_000, 200_000]\nbudget_cells = "branches"'),
+        ("layers = 12", "layers = 12\nbudgets_tokens = [50_000, 100_000]"),
+        ("layers = 12", 'layers = 12\nbudgets_tokens = [50_000, 100_000]\nbudget_cells = "branches"'),
         ("layers = 12", "layers = 12\nseeds = { count = 7 }"),
         ("layers = 12", "layers = 12\nnoise = { twins = 2 }"),
         ("layers = 12", "layers = 12\nmargins = { smallest_effect = 0.02, design_effect = 0.05 }"),
@@ -325,7 +325,9 @@ def test_a_field_of_the_scale_that_the_full_run_depends_on_is_noticed(tmp_path: 
     assert spec.declared(before, "tiny", "xsa") != spec.declared(after, "tiny", "xsa")
 
 
-@pytest.mark.parametrize("name", ["cost", "figures", "tables", "corpus", "report.md", "report.json", "looks.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["cost", "figures", "tables", "corpus.json", "report.md", "report.json", "looks.jsonl"]
+)
 def test_a_scale_is_not_named_like_something_else_in_the_run_folder(tmp_path: Path, name: str):
     error = refusal(tmp_path / "study.toml", edited(("[scales.tiny]", f'[scales."{name}"]')))
     assert error.what.endswith(f"scales.{name}: this name is taken inside the run folder")

@@ -12,45 +12,24 @@ from paribus.errors import CorpusError, ExperimentFileError
 from paribus.experiment import loading
 from paribus.experiment.spec import Experiment
 
-FILE = """
-question = "Does it hold?"
-[base]
-context_length = 16
-batch_tokens = 512
-corpus = { task = "tally", symbols = 2, classes = 4 }
-model = { head_width = 16 }
-[scales.tiny]
-layers = 1
-width = 32
-mlp_width = 48
-budget_tokens = 4_500
-[arms.standard]
-[arms.xsa]
-output_map = { name = "xsa" }
-[contrasts.xsa]
-primary = true
-treatment = "xsa"
-baseline = "standard"
-metric = "train.area"
-smallest_effect = 0.01
-design_effect = 0.03
-[seeds]
-count = 3
-[execution]
-device = "cpu"
-"""
 Load = Callable[..., Experiment]
 Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """The experiment of FILE, small.toml in the working folder, with one text replaced."""
+def load(study_text: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """A study of a task, small.toml in the working folder, with one text replaced."""
     monkeypatch.chdir(tmp_path)
+    text = study_text(
+        base={"context_length": "16", "corpus": '{ task = "tally", symbols = 2, classes = 4 }'},
+        scale={"budget_tokens": "4_500"},
+        contrast={"metric": '"train.area"'},
+        more='[execution]\ndevice = "cpu"\n',
+    )
 
     def of(old: str = "", new: str = "") -> Experiment:
-        assert not old or FILE.count(old) == 1, old
-        Path("small.toml").write_text(FILE.replace(old, new) if old else FILE, encoding="utf-8")
+        assert not old or text.count(old) == 1, old
+        Path("small.toml").write_text(text.replace(old, new) if old else text, encoding="utf-8")
         return loading.load(Path("small.toml"))
 
     return of

@@ -2,9 +2,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paribus.data.corpus import CorpusConfig
-from paribus.data.frozen import TokenFile
-from paribus.data.shards import FrozenCorpus, prepare
+from paribus.data.config import CorpusConfig, TokenizerConfig
+from paribus.data.frozen import FrozenCorpus, TokenFile
+from paribus.data.prepare.pipeline import prepare
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Seam
 from paribus.model.build import build_model
@@ -21,8 +21,9 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> FrozenCorpus:
     words = ["".join(draw.choice(list("kalominerusotivué漢"), size=draw.integers(2, 7))) for _ in range(80)]
     texts = [" ".join(draw.choice(words, size=draw.integers(1, 40))) for _ in range(80)]
     pq.write_table(pa.table({"text": texts}), folder / "texts.parquet")
-    config = CorpusConfig(kind="parquet", folder=folder, test_fraction=0.2, validation_fraction=0.1)
-    return prepare(config, tmp_path_factory.mktemp("frozen") / "corpus", vocabulary_size=300)
+    config = CorpusConfig(kind="folder", folder=folder, test_fraction=0.2, validation_fraction=0.1)
+    tokenizer = TokenizerConfig(vocabulary_size=300)
+    return prepare(config, tokenizer, tmp_path_factory.mktemp("store"), name="texts", workers=1)
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,10 @@ from paribus.report.content import (
     Look,
     Measurement,
     NoiseRow,
+    OverlapRow,
     PairRow,
     PublishedRow,
+    RateRow,
     ReportContent,
     RouteChange,
     TaskRow,
@@ -36,6 +38,7 @@ from paribus.report.content import (
 )
 from paribus.seeds import generator, unit_noise
 from paribus.stats.paired import paired_differences
+from paribus.stats.rounding import MINUS
 from paribus.stats.verdict import Comparison, Rule, decide
 
 ARMS = ("parent", "rd", "rd-tied", "exclusive")
@@ -336,6 +339,23 @@ def with_records(content: ReportContent) -> ReportContent:
             EstimateRow(name, scale, "new documents", NATS, -OUTCOME, 0.0021, 6.3, interval, 0.95),
             EstimateRow(name, scale, "bits per byte, linearised", "bits per byte", None, None, None, None, 0.95, said),
         ),
+        overlap=(
+            OverlapRow(
+                name,
+                scale,
+                "test.nll",
+                NATS,
+                -OUTCOME,
+                0.0021,
+                4,
+                interval,
+                0.95,
+                -OUTCOME,
+                PLANNED,
+                *(3000, 1000, 96),
+                *(900_000, 300_000, 30_000),
+            ),
+        ),
         noise=tuple(noise),
         **_budgets(name, scale),
         costs=(cost,),
@@ -373,6 +393,14 @@ def with_records(content: ReportContent) -> ReportContent:
                 True,
             ),
             TaskRow(name, scale, "winograd", "accuracy", 0.5, 0.5, 0.5 + OUTCOME, OUTCOME, None, 5, (), False, said),
+        ),
+        robustness=tuple(
+            RateRow(name, f"rd {MINUS} parent", scale, "test.nll", NATS, factor, mean, bounds, pairs, diverged)
+            for factor, mean, bounds, pairs, diverged in (
+                (1.0, -OUTCOME, interval, PLANNED, 0),
+                (0.5, OUTCOME, (OUTCOME - 0.003, OUTCOME + 0.003), 3, 0),
+                (2.0, None, None, 2, 1),
+            )
         ),
     )
 

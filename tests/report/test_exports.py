@@ -192,6 +192,8 @@ def test_the_report_for_a_pull_request_says_question_answer_doubts_and_how(
     assert heads == [
         full_study.question,
         "Verdicts",
+        "Without overlap with training text",
+        "The same contrasts at other learning rates",
         "Estimates",
         "A/A: how much is noise",
         "Beyond the budget",
@@ -253,6 +255,9 @@ def test_a_watched_report_has_no_exports_and_the_last_one_has_them_all(
     assert 'http-equiv="refresh"' in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+_CONTRASTS = ("estimates", "budget_gaps", "gap_forms", "budget_summaries", "robustness", "overlap")
+
+
 def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) -> None:
     data = json.loads(page.to_json(full_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
     assert data["format"] == 4
@@ -266,5 +271,6 @@ def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) 
     assert told == [vars(measurement) for measurement in full_study.measurements]
     assert data["costs"][0]["step_time_ratio"] == 1.062
     assert [row["kind"] for row in data["noise"]] == ["other seed", "perturbed twin", "repeat"]
-    for name in ("estimates", "budget_gaps", "gap_forms", "budget_summaries", "trials", "tuning", "published", "tasks"):
+    for name in (*_CONTRASTS, "trials", "tuning", "published", "tasks"):
         assert len(data[name]) == len(getattr(full_study, name)) > 0
+    assert [row["mean"] for row in data["robustness"]] == [row.mean for row in full_study.robustness]

@@ -15,8 +15,19 @@ from paribus.errors import StorageError
 from paribus.report import page
 from paribus.report.content import ReportContent
 
-SECTIONS = ("verdict", "caveats", "estimates", "by-seed", "noise", "loss", "milestones", "budgets", "diagnostics")
-SECTIONS += ("interventions", "cost", "tasks", "tuning", "published", "equal", "parameters", "seeds", "looks")
+SECTIONS = ("verdict", "caveats", "overlap", "estimates", "by-seed", "noise", "loss", "milestones", "budgets", "rates")
+SECTIONS += (
+    "diagnostics",
+    "interventions",
+    "cost",
+    "tasks",
+    "tuning",
+    "published",
+    "equal",
+    "parameters",
+    "seeds",
+    "looks",
+)
 SECTIONS += ("environment", "repeat")
 VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "image"}
 HOSTILE = '<script>alert("x")</script>&amp; $x_1$ \x00 "quoted" \'single\' ]]>'

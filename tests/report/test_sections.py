@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from paribus.experiment.spec import Scale
+from paribus.experiment.spec import Robustness, Scale
 from paribus.report import budgets, costs, figures, latex, markdown, page, rows, tuning
+from paribus.report.blocks import Absent, Section
 from paribus.report.by_seed import by_seed, by_seed_table
 from paribus.report.content import BudgetGap, CostRow, Curve, NoiseRow, ReportContent, TrialRow, TuningSummary
 from paribus.report.door import due
@@ -18,10 +19,12 @@ from paribus.report.estimates import estimates_table, spread_table
 from paribus.report.evidence import shown_rows
 from paribus.report.noise import noise_table
 from paribus.report.published import published_picture, published_table
+from paribus.report.robustness import due_rates, rate_sentence, robustness_section
 from paribus.report.sections import assemble
 from paribus.report.tables import Table
 from paribus.report.tasks import tasks_table
 from paribus.stats.rounding import MINUS, MISSING
+from paribus.stats.words import Word
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -214,6 +217,51 @@ def test_what_a_study_lacks_is_a_line_that_says_how_to_get_it(empty_study: Repor
     assert key in Scale.model_fields, "the advice names a key that a file may hold"
     assert "paribus run" in told["Loss curves"]
     assert told["Downstream tasks"] == "No task was evaluated."
+
+
+def test_every_contrast_of_a_text_stands_at_every_rate_and_a_sign_that_turns_is_said(full_study: ReportContent) -> None:
+    section = robustness_section(due(full_study).robustness)
+    assert isinstance(section, Section)
+    (said,) = section.sentences
+    assert said == (
+        f"separate value route: The sign depends on the learning rate: {MINUS}0.0123 at 1 times, +0.0123 at 0.5 times. "
+        "Cells diverged: 1 at 2 times."
+    )
+    (table,) = (one.table for one in section.tables)
+    assert column(table, "learning rates times the arm's own") == ["1", "0.5", "2"]
+    assert column(table, "pairs") == ["5", "3", "2"]
+    assert column(table, "difference")[2] == MISSING, "the cells that did not diverge are a selection"
+
+
+def test_rates_whose_intervals_agree_turn_no_sign_and_the_page_claims_no_more(full_study: ReportContent) -> None:
+    one, other, lost = full_study.robustness
+    agreeing = robustness_section((one, replace(one, factor=0.5), lost))
+    blind = robustness_section([replace(row, interval=None) for row in (one, other)])
+    assert isinstance(agreeing, Section)
+    assert isinstance(blind, Section)
+    assert agreeing.sentences == ("No sign was found to turn between these rates. That is not proof that none does.",)
+    assert blind.sentences == (), "without an interval nothing was looked for"
+    assert rate_sentence([one]) == ""
+
+
+def test_beside_a_stop_for_futility_rates_have_no_interval_and_no_sign(full_study: ReportContent) -> None:
+    first, *others = full_study.verdicts
+    futile = replace(full_study, verdicts=(replace(first, word=Word.FUTILE), *others))
+    rows = due(futile).robustness
+    assert [row.factor for row in rows] == [1.0, 0.5, 2.0]
+    assert {row.interval for row in rows} == {None}
+    assert rate_sentence(rows) == ""
+    assert due_rates(futile.robustness, []) == (), "on a page without verdicts nobody knows what was planned"
+
+
+def test_rates_of_a_waiting_text_are_a_line_that_says_so(full_waiting_study: ReportContent) -> None:
+    early = due(full_waiting_study)
+    told = {absent.title: absent.sentence for absent in assemble(early, shown_rows(early)).absent}
+    assert told["The same contrasts at other learning rates"].startswith("Withheld until the planned seeds")
+    never = robustness_section(())
+    assert isinstance(never, Absent)
+    (key,) = re.findall(r"`(\w+) = \[", never.sentence)
+    assert key in Robustness.model_fields, "the advice names a key that a file may hold"
 
 
 def test_two_scales_of_one_spelling_do_not_share_a_file(study: ReportContent) -> None:

@@ -38,9 +38,11 @@ from paribus.report.task_section import (
 from paribus.report.task_tables import (
     acquired,
     acquisition_table,
-    agreement_cell,
+    declared_cell,
     difference_cell,
     differences_table,
+    judged_sentence,
+    readings_table,
 )
 from paribus.stats.rounding import MISSING
 from paribus.stats.verdict import Word
@@ -111,10 +113,11 @@ def test_first_the_figure_then_what_was_acquired_then_differences_then_the_cauti
     captions = [item.table.caption for item in found.tables]
     assert captions == [
         "What each arm acquired",
+        "When each seed acquired what",
         "Treatment minus baseline: descriptive, no verdict",
         "What each difference can say",
     ]
-    assert [CAUTION in item.table.note for item in found.tables] == [False, False, True]
+    assert [CAUTION in item.table.note for item in found.tables] == [False, False, False, True]
     assert not any(CAUTION in sentence for sentence in found.sentences), "once is enough"
 
 
@@ -157,7 +160,7 @@ def test_three_milestones_are_always_told_with_their_updates() -> None:
 @pytest.mark.parametrize("agreement", [key for key in MARKS if key])
 def test_every_mark_appears(agreement: str) -> None:
     task = replace(a_task(), differences=(replace(difference("c", "rd"), agreement=agreement),))
-    assert differences_table(task).rows[0][-1] == MARKS[agreement]
+    assert differences_table(task).rows[0][2] == f"expected +\n{MARKS[agreement]}"
     assert MARKS[agreement] in differences_table(task).note
 
 
@@ -176,16 +179,20 @@ def test_no_verdict_word_is_part_of_the_section(study: ReportContent) -> None:
     assert not [word for word in words if re.search(rf"\b{word}\b", told)]
 
 
+def _at_three(row: AcquisitionRow) -> AcquisitionRow:
+    return replace(row, seeds=(0, 1, 2), acquired_at_updates=row.acquired_at_updates[:3])
+
+
 def test_before_it_is_due_only_the_baseline_is_told(waiting_study: ReportContent) -> None:
     rows = shown_rows(waiting_study)
     early = replace(a_task(), curves=tuple(c for c in a_task().curves if c.seed < 3))
-    early = replace(early, acquisitions=tuple(replace(row, seeds=(0, 1, 2)) for row in early.acquisitions))
+    early = replace(early, acquisitions=tuple(_at_three(row) for row in early.acquisitions))
     found = due_task(early, rows)
     assert {c.arm for c in found.curves} == {row.arm for row in found.acquisitions} == {"parent"}
     assert found.differences == ()
     assert str(TOLD) not in json.dumps(asdict(found))
     section = section_of(early, waiting_study)
-    assert [CAUTION in item.table.note for item in section.tables] == [True]
+    assert [CAUTION in item.table.note for item in section.tables] == [False, True]
     assert "new ends" not in "".join(figure.svg for figure in section.figures)
 
 
@@ -216,7 +223,11 @@ def test_a_study_on_text_and_one_without_a_run_are_lines_of_the_list_at_the_end(
 def test_calibration_is_told_and_so_is_its_absence() -> None:
     told = calibration_sentence(a_task().definition)
     assert "on the baseline alone, on 3 calibration seeds" in told
-    assert "50 %, 62 %, never" in told
+    assert told.endswith(" Frozen.")
+    definition = a_task().definition
+    assert definition.calibration is not None
+    bare = replace(definition, calibration=replace(definition.calibration, sentence=""))
+    assert "crossed the threshold: 50 %, 62 %, never" in calibration_sentence(bare)
     assert calibration_sentence(replace(a_task().definition, calibration=None)).endswith("was not calibrated.")
 
 
@@ -264,7 +275,7 @@ def test_the_section_stands_in_the_page_with_its_definition_folded(
     ("expected", "told"), [("-", f"expected {MINUS}"), ("+", "expected +"), ("0", "expected 0"), ("", "none")]
 )
 def test_a_declared_minus_is_no_dash(expected: str, told: str) -> None:
-    task = replace(a_task(), differences=(replace(difference("c", "rd"), expected=expected),))
+    task = replace(a_task(), differences=(replace(difference("c", "rd"), expected=expected, agreement=""),))
     assert differences_table(task).rows[0][2] == told
 
 
@@ -298,9 +309,12 @@ def test_before_it_is_due_a_terminal_says_nothing_of_a_declared_sign(waiting_stu
 def test_updates_that_nobody_needed_are_no_difference_of_zero() -> None:
     row = replace(a_task().differences[0], log2_updates_difference=None, log2_updates_interval=None, censored=(5, 5))
     cells = differences_table(replace(a_task(), differences=(row,))).rows[0]
-    assert cells[7:9] == ("\N{EN DASH}\nno cell acquired it within 300 updates", "5 / 5")
+    assert cells[7] == "\N{EN DASH}\nnone within 300"
     bare = replace(row, censored=(0, 0))
-    assert differences_table(replace(a_task(), differences=(bare,))).rows[0][7:9] == ("\N{EN DASH}",) * 2
+    assert differences_table(replace(a_task(), differences=(bare,))).rows[0][7] == "\N{EN DASH}"
+    one = replace(row, log2_updates_difference=None, censored=(5, 2))
+    assert differences_table(replace(a_task(), differences=(one,))).rows[0][7] == "\N{EN DASH}\nlacking 5 / 2"
+    assert differences_table(a_task()).rows[0][7].endswith("\nlacking 0 / 2")
 
 
 def test_the_claim_is_about_the_primary_contrasts_slices() -> None:
@@ -322,11 +336,13 @@ def test_marks_are_explained_where_there_are_any() -> None:
 def test_a_mark_that_is_about_another_metric_says_which_and_by_what_it_was_judged() -> None:
     about = {"metric": "test.nll.same", "metric_unit": "nats per target", "metric_difference": -0.25}
     row = replace(difference("deep", "rd"), **about, metric_interval=(-0.3, -0.2))
-    assert agreement_cell(row) == (
-        f"✓ agrees\non test.nll.same: {MINUS}0.250 [{MINUS}0.300, {MINUS}0.200] nats per target"
-    )
-    assert agreement_cell(difference("deep", "rd")) == "✓ agrees"
-    assert agreement_cell(replace(row, agreement="")) == MISSING
+    told = f"The declared sign was judged on test.nll.same: {MINUS}0.250 [{MINUS}0.300, {MINUS}0.200] nats per target."
+    assert judged_sentence(row) == told
+    assert told in readings_table([row]).rows[0][2]
+    assert declared_cell(row) == "expected +\n✓ agrees\nby its own metric"
+    assert declared_cell(difference("deep", "rd")) == "expected +\n✓ agrees"
+    assert declared_cell(replace(row, expected="", agreement="")) == "none"
+    assert judged_sentence(difference("deep", "rd")) == judged_sentence(replace(row, agreement="")) == ""
 
 
 def test_every_scale_is_told_with_its_own_budget() -> None:

@@ -19,6 +19,7 @@ import pytest
 from matplotlib.image import imread
 
 from paribus.errors import ParibusError
+from paribus.reading.task_arms import CONFIDENCE
 from paribus.report.of_tasks import (
     CAUTION,
     FULL,
@@ -35,9 +36,9 @@ from paribus.report.of_tasks import (
 )
 from paribus.report.tables import to_text
 from paribus.report.tunnel_door import due_tunnel
-from paribus.report.tunnel_figure import scale_of, tunnel_figure
+from paribus.report.tunnel_figure import caption, scale_of, tunnel_figure
 from paribus.report.tunnel_page import render_tunnel
-from paribus.report.tunnel_table import readings_table, tally_of, tunnel_table
+from paribus.report.tunnel_table import MILESTONE_CONFIDENCE, readings_table, tally_of, tunnel_table
 from paribus.seeds import generator
 
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
@@ -202,8 +203,45 @@ def test_the_full_set_shows_words_and_adjusted_p_in_columns_of_their_own(full: P
     assert '<span class="word better">better by at least the smallest effect</span>' in page
     assert page.count('<span class="word worse">worse</span>') == 2
     assert page.count("<div>0.0234</div>") == 5
-    assert "by Holm's procedure over all rows of the suite" in html.unescape(page)
+    assert "verdicts and adjusted p are of that test, over all 5 rows at 5 % together" in html.unescape(page)
     assert "no words" not in page
+
+
+def of_a_family(content: TunnelContent) -> TunnelContent:
+    """Rows tested at the steps of Holm's procedure over five rows, the last not tested."""
+    rows = [
+        replace(row, difference=replace(row.difference, interval_confidence=1 - 0.05 / (5 - place)))
+        for place, row in enumerate(content.rows[:4])
+    ]
+    return replace(content, rows=(*rows, replace(content.rows[4], word="not informative", p_holm=None)))
+
+
+def test_each_interval_of_a_full_set_says_its_own_level_and_the_note_what_each_level_is(tmp_path: Path) -> None:
+    content = of_a_family(a_set(FULL))
+    table = tunnel_table(due_tunnel(content))
+    assert [row[4].rpartition("] ")[2] for row in table.rows] == ["99 %", "98.75 %", "98.33 %", "97.5 %", "95 %"]
+    assert all("%" not in cell for row in table.rows for cell in row[5:8]), "milestones have one level, said below"
+    assert "A row without an adjusted p was not tested: its interval, 95 %, describes." in table.note
+    assert (
+        "Milestones: 95 % each, not adjusted, and no word rests on them: of 15 such intervals 0.75 would" in table.note
+    )
+    page = html.unescape(body_of(render_tunnel(content, tmp_path)))
+    assert "mean and paired t interval at the level written beside it" in page
+    assert "bars there: 95 % intervals, not adjusted" in page
+    figure = tmp_path / "tunnel.svg"
+    assert "98.33 % interval" in figure.read_text(encoding="utf-8")
+    narrow = tunnel_figure(due_tunnel(content).rows, "narrow", narrow=True).standalone
+    assert "98.33 %" in (narrow if isinstance(narrow, str) else narrow.decode()), "on a phone as well"
+    data = json.loads((tmp_path / "tunnel.json").read_text(encoding="utf-8"))
+    assert data["milestone_confidence"] == MILESTONE_CONFIDENCE == CONFIDENCE
+    assert [row["difference"]["interval_confidence"] for row in data["rows"]][:2] == [0.99, 0.9875]
+
+
+def test_a_full_set_that_tested_every_row_speaks_of_no_other_and_a_smoke_set_has_one_level() -> None:
+    assert "not tested" not in tunnel_table(due_tunnel(a_set(FULL))).note
+    told = tunnel_table(due_tunnel(a_set())).note
+    assert told.startswith("Intervals, those of milestones too: paired t over seeds, 95 %. Direction check: 5 seeds")
+    assert "95 % paired t interval" in caption(a_set().rows)
 
 
 @pytest.mark.parametrize("kind", [SMOKE, FULL])

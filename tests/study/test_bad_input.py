@@ -48,7 +48,7 @@ def refused(folder: Path, cli: Cli, text: Callable[..., str]) -> Callable[..., s
         assert "remedy: " in err
         assert "Traceback" not in err
         assert not list(folder.glob("runs/tiny/tiny/*")), "no cell was begun"
-        assert not list(folder.glob("runs/tiny/corpus/*")) or "corpus smaller" in err, "no half corpus stays"
+        assert not list(folder.glob("runs/corpora/[!.]*")) or "corpus smaller" in err, "no half corpus looks like one"
         return err
 
     return run
@@ -77,14 +77,14 @@ def test_a_missing_or_empty_corpus_folder_is_named(refused, folder: Path, cli: C
     code, _, err = cli("plan", "study.toml")
     assert (code, f"received: {folder / 'nowhere'}" in err) == (1, True)
     (folder / "empty").mkdir()
-    assert "holds no Parquet file" in refused(folder / "empty")
+    assert "holds no file of a corpus" in refused(folder / "empty")
 
 
 def test_an_unreadable_parquet_file_is_named(refused, folder: Path, corpus: Path):
     shutil.copytree(corpus, folder / "corpus")
     whole = (folder / "corpus" / "texts.parquet").read_bytes()
     (folder / "corpus" / "torn.parquet").write_bytes(whole[: len(whole) // 2])
-    assert "torn.parquet cannot be read as Parquet" in refused(folder / "corpus")
+    assert "torn.parquet cannot be read" in refused(folder / "corpus")
     (folder / "corpus" / "torn.parquet").unlink()
     pq.write_table(pa.table({"content": ["a"]}), folder / "corpus" / "other.parquet")
     assert "other.parquet has no column 'text'" in refused(folder / "corpus")
@@ -101,15 +101,15 @@ def test_changed_corpus_files_are_refused_and_finished_cells_are_untouched(
     pq.write_table(pa.table({"text": ["One more document."]}), study / "texts" / "more.parquet")
     code, _, err = cli("run", "study.toml")
     assert code == 1
-    assert "are not the ones this study was frozen from" in err
-    assert "restore the files, or give the study a new name" in err
+    assert "are not the ones this study was planned with" in err
+    assert "restore the files, move the folder away, or give the study a new name" in err
     assert contents(study / "runs") == before
     assert cli("report", "study.toml")[0] == 0, "what is there can still be read"
 
 
 def test_a_changed_frozen_corpus_is_refused_and_finished_cells_are_untouched(study: Path, cli: Cli, contents):
     before = contents(study / "runs")
-    tokens = study / "runs" / "tiny" / "corpus" / "train.tokens"
+    (tokens,) = (study / "runs" / "corpora").glob("*/train.tokens")
     content = bytearray(tokens.read_bytes())
     content[0] ^= 1
     tokens.write_bytes(content)
@@ -125,7 +125,7 @@ def test_another_vocabulary_for_the_same_study_is_refused(study: Path, cli: Cli,
     (study / "study.toml").write_text(text.replace("vocabulary_size = 300", "vocabulary_size = 301"), encoding="utf-8")
     code, _, err = cli("run", "study.toml")
     assert code == 1
-    assert "frozen from another declaration" in err
+    assert "planned with another corpus" in err
     assert "vocabulary_size = 301" in err
     assert contents(study / "runs") == before
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from paribus import measuring
-from paribus.data.frozen import FrozenCorpus, open_frozen
+from paribus.data.frozen import FrozenCorpus
 from paribus.data.held_out import HeldOut
 from paribus.data.material import held_out_of
 from paribus.data.split import Split
@@ -30,6 +30,7 @@ from paribus.report import page
 from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder, StudyFolder
 from paribus.stats.divergence import js_divergence
+from paribus.texts import recorded
 from paribus.train.loop import MilestoneReached
 
 DIAGNOSTICS = (*OF_EVERY_ROUTING, js_of_roles(Site.ATTENTION))
@@ -77,6 +78,12 @@ def models() -> dict[int, Prenorm]:
     return found
 
 
+def frozen_of(runs: Path) -> FrozenCorpus:
+    found = recorded(runs, StudyFolder(runs / "tiny"))
+    assert found is not None
+    return found
+
+
 def measure(corpus: FrozenCorpus, base: spec.Base, *arguments: Any) -> Iterator[dict[str, Any]]:
     """`measuring.measure` on the held-out documents of a text."""
 
@@ -96,7 +103,7 @@ def completed(folder: CellFolder) -> None:
 @pytest.fixture
 def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm]) -> ReadStudy:
     """A run folder with two measured cells, as it is read back."""
-    corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
+    corpus = frozen_of(fresh / "runs")
     study = StudyFolder(fresh / "runs" / "tiny")
     cells = {}
     for seed, model in models.items():
@@ -124,7 +131,7 @@ def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm
 
 
 def batches_of(fresh: Path, experiment: spec.Experiment) -> tuple[list, int]:
-    corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
+    corpus = frozen_of(fresh / "runs")
     base = experiment.base
     length, tokens = base.context_length, base.evaluation.probe_tokens
     probed = held_out_of(corpus, "validation", tokens, length, study="tiny", scale="tiny", seed=0)
@@ -186,7 +193,7 @@ def test_rows_of_interventions_are_kept_by_document_and_routes_by_token(measured
 def test_rows_of_one_model_are_equal_whenever_it_is_measured(
     fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm], measured: ReadStudy
 ) -> None:
-    corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
+    corpus = frozen_of(fresh / "runs")
     again, first = CellFolder(fresh / "cells" / "again"), measured.cells["tiny", "rd", 0, ""].folder
     assert first is not None
     list(measure(corpus, experiment.base, again, models[0], LAST, DIAGNOSTICS, [HALVED]))
@@ -198,7 +205,7 @@ def test_rows_of_one_model_are_equal_whenever_it_is_measured(
 def test_one_document_has_no_standard_error_on_disk_or_in_the_report(
     fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm], measured: ReadStudy
 ) -> None:
-    corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
+    corpus = frozen_of(fresh / "runs")
     evaluation = experiment.base.evaluation.model_copy(update={"probe_tokens": 1})
     base = experiment.base.model_copy(update={"evaluation": evaluation})
     folder = CellFolder(fresh / "cells" / "one")
@@ -223,7 +230,7 @@ def test_a_page_is_written_from_a_measured_folder(measured: ReadStudy) -> None:
 def test_without_diagnostics_or_interventions_the_model_is_only_scored(
     fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm]
 ) -> None:
-    corpus = open_frozen(fresh / "runs" / "tiny" / "corpus")
+    corpus = frozen_of(fresh / "runs")
     seen: list[tuple] = []
     models[0].register_forward_hook(lambda *call: seen.append(call[1]))
     nothing: tuple[Diagnostic, ...] = ()

@@ -81,8 +81,10 @@ def untuned(tmp_path_factory: pytest.TempPathFactory, prepared: Path, text: Call
     short = text(arms=ARMS, execution="workers = 1").replace("budget_tokens = 10_000", "budget_tokens = 2_560")
     short = short.replace("milestones_tokens = [5_000]", "").replace("checkpoint_steps = 5", "checkpoint_steps = 3")
     (folder / "study.toml").write_text(short + TUNING, encoding="utf-8")
+    shutil.copytree(prepared / "runs" / "corpora", folder / "runs" / "corpora")
     for study in ("tiny", "tiny+tuning"):
-        shutil.copytree(prepared / "runs" / "tiny" / "corpus", folder / "runs" / study / "corpus")
+        (folder / "runs" / study).mkdir()
+        shutil.copy(prepared / "runs" / "tiny" / "corpus.json", folder / "runs" / study / "corpus.json")
         (folder / "runs" / study / "study.json").write_text(json.dumps({"study": study, "format": FORMAT}))
     return folder
 

@@ -2,9 +2,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from paribus.data.frozen import FrozenCorpus
 from paribus.data.order import Order
-from paribus.data.shards import FrozenCorpus
+from paribus.data.updates import updates_of
 from paribus.errors import DivergenceError
 from paribus.model.prenorm import Prenorm
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
@@ -32,6 +35,12 @@ def state(build: Build) -> TrainState:
 def test_a_milestone_is_the_first_step_with_at_least_its_tokens(budget: int, step: int):
     length = RunLength(10 * BATCH_TOKENS, BATCH_TOKENS, (budget,))
     assert length.milestones() == {step: budget, 10: 10 * BATCH_TOKENS}
+
+
+@given(batch=st.integers(1, 10**7), updates=st.integers(1, 10**7), short=st.integers(0, 10**7))
+def test_a_budget_takes_the_fewest_whole_updates_that_hold_it_however_large(batch: int, updates: int, short: int):
+    budget = updates * batch - short % batch  # the last update may be used in part
+    assert updates_of(budget, batch) == RunLength(budget, batch).steps == updates
 
 
 def test_a_run_reports_every_step_and_after_it_its_milestone(state: TrainState, order: Order):

@@ -59,6 +59,15 @@ def test_one_command_trains_every_cell_of_every_task_and_leaves_one_page(flown: 
     assert cells(FOLDER) == expected_cells("standard", "xsa")
     assert "training 12 cells of 2 tasks" in printed
     assert printed.count(" trained in ") == 12
+    for place, task in ((1, "tally"), (2, "twin")):
+        head = f"{task}, task {place} of 2: 6 cells; below, the time left is that of this task\n"
+        assert printed.count(head) == 1
+        assert printed.index(head) < printed.index(f"{task}/standard/0 trained in ")
+    assert re.search(
+        r"^tally, task 1 of 2, took [\d.]+ min; 1 task to go, about [\d.]+ min by their floating-point operations$",
+        printed,
+        re.MULTILINE,
+    )
     assert CAUTION in printed
     assert re.search(r"^page: .*/tunnel-smoke/tunnel.html$", printed, re.MULTILINE)
     assert {path.name for path in FOLDER.iterdir() if path.is_file()} >= {"tunnel.html", "tunnel.md", "tunnel.json"}
@@ -73,7 +82,6 @@ def test_a_smoke_set_says_no_verdict_word_anywhere(flown: Path):
     words = re.compile(rf"\b({names}|wins?|significan\w*)\b", re.IGNORECASE)
     for text in (flown / "printed.txt", FOLDER / "tunnel.md", FOLDER / "tunnel.json"):
         assert not words.findall(text.read_text(encoding="utf-8")), text
-    assert not list(FOLDER.rglob("report.html")), "a study's own report would say words by its own rule"
 
 
 @pytest.mark.usefixtures("flown")
@@ -165,6 +173,16 @@ def test_a_mechanism_that_does_not_fit_one_task_is_tried_on_the_others(micro: Pa
     assert row["difference"]["area_difference"] == 0.0, "an identity changes nothing, bit for bit"
     assert (row["difference"]["expected"], row["difference"]["agreement"]) == ("", "")
     assert here.updates
+
+
+def test_the_terminal_says_of_every_task_once_whether_its_difficulty_was_calibrated(flown: Path):
+    printed = (flown / "printed.txt").read_text(encoding="utf-8")
+    for task in ("tally", "twin"):
+        (line,) = re.findall(rf"^difficulty of {task}: (.*)$", printed, re.MULTILINE)
+        assert line.startswith("the task's difficulty was not calibrated on the baseline")
+        assert printed.count(line) == 2, "once for each task, and not among the notes again"
+    text = (FOLDER / "tunnel.md").read_text(encoding="utf-8")
+    assert "How the difficulty of each task was set" in text
 
 
 def test_the_set_says_its_cells_before_anything_is_trained(flown: Path):
@@ -306,3 +324,5 @@ def test_workers_find_a_module_of_the_working_folder_by_themselves(micro: Path):
     assert "gates passed" in done.stdout
     (folder,) = (micro / "runs").iterdir()
     assert sorted(name.split("/", 1)[1] for name in cells(folder)) == ["same/0", "standard/0"]
+    (row,) = json.loads((folder / "tunnel.json").read_text(encoding="utf-8"))["rows"]
+    assert "What the task shows" in (folder / row["report"]).read_text(encoding="utf-8"), "its own report, as it is"

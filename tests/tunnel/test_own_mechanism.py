@@ -2,6 +2,7 @@
 
 import importlib
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 from paribus import mechanisms
 from paribus.checking import shown_laws
 from paribus.errors import ExperimentFileError, MechanismError
+from paribus.experiment.calibration import State, baseline_of, calibration_of
 from paribus.experiment.plan import resolve_arms
 from paribus.experiment.trial import trial
 from paribus.mechanisms.contract import Seam
@@ -100,6 +102,32 @@ def test_a_mechanism_takes_the_place_of_the_treatments_on_every_task(
         assert experiment.scales == before.experiment.scales
         assert experiment.base == before.experiment.base
         assert set(resolve_arms(experiment)) == {(study.task, "standard"), (study.task, arm)}
+
+
+@pytest.mark.parametrize("name", ["smoke", "full"])
+def test_what_was_calibrated_on_the_plain_base_holds_for_a_mechanism_of_ones_own_and_nothing_else_does(name: str):
+    shipped = load_suite(name)
+    seen = set()
+    for study, before in zip(with_mechanism(shipped, "document").studies, shipped.studies, strict=True):
+        own, found = calibration_of(study.experiment), calibration_of(before.experiment)
+        plain = not before.experiment.arms[baseline_of(before.experiment)[1]]
+        if plain and found.state is not State.STALE:
+            assert (own.state, own.shares) == (found.state, found.shares)
+            assert "tuning" not in own.sentence, "nothing is searched here"
+        else:
+            assert own.state is State.MISSING
+        seen.add(plain)
+    assert seen == {True, False}
+
+
+def test_a_shipped_calibration_that_went_stale_is_none_of_ones_own():
+    suite = load_suite("smoke")
+    (twin,) = (study for study in suite.studies if study.task == "twin")
+    scales = {"twin": twin.experiment.scales["twin"].model_copy(update={"budget_tokens": 600_000})}
+    changed = replace(twin, experiment=twin.experiment.model_copy(update={"scales": scales}))
+    (own,) = with_mechanism(replace(suite, studies=(changed,)), "document").studies
+    assert calibration_of(changed.experiment).state is State.STALE
+    assert calibration_of(own.experiment).state is State.MISSING
 
 
 def test_another_table_has_other_studies_and_another_folder():

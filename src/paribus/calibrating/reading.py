@@ -15,6 +15,7 @@ from paribus.experiment.calibration import (
     evidence_of,
     in_words,
     judged,
+    lowered,
     share_of,
     slices_of,
 )
@@ -28,7 +29,7 @@ from paribus.stats.acquisition import acquired_at
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where one calibration seed got half-way from chance to the floor on one slice."""
+    """Where one calibration seed got below the threshold of one slice: half-way to the floor, or below a shortcut."""
 
     slice: str
     seed: int
@@ -63,7 +64,7 @@ class ReadCalibration:
 
     @cached_property
     def shares(self) -> dict[str, tuple[float, ...]]:
-        """Of the budget, by slice, of the seeds that got half-way."""
+        """Of the budget, by slice, of the seeds that got below the threshold."""
         found: dict[str, tuple[float, ...]] = {crossing.slice: () for crossing in self.crossings}
         for crossing in self.crossings:
             if crossing.share is not None:
@@ -75,7 +76,7 @@ class ReadCalibration:
         """What it says; None before the end."""
         if not self.finished:
             return None
-        sentence = in_words(self.shares, self.seeds)
+        sentence = in_words(self.shares, self.seeds, lowered(self.experiment))
         if lost := len({crossing.seed for crossing in self.crossings if crossing.diverged}):
             sentence += f"; it diverged at {lost} of them"
         return CalibrationFound(judged(self.shares, self.seeds), sentence, self.seeds, self.shares)

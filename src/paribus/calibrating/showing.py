@@ -1,4 +1,4 @@
-"""What `paribus calibrate` prints: where each seed got half-way, what follows, and the table for the file.
+"""What `paribus calibrate` prints: where each seed got below the threshold, what follows, and the table for the file.
 
 Loads no torch.
 """
@@ -28,7 +28,7 @@ def show(read: ReadCalibration, console: Console) -> None:
     rows = [(of.slice, str(of.seed), *_told(of)) for of in read.crossings]
     console.print(
         table(
-            f"Half-way at: {scale}/{baseline}",
+            f"Below the threshold: {scale}/{baseline}",
             ("slice", "seed", "update", "share of the budget"),
             rows,
             right=(1, 2, 3),
@@ -107,8 +107,8 @@ def advice(read: ReadCalibration) -> str:
     if never := [name for name, median in medians.items() if math.isinf(median)]:
         on = "" if len(medians) == 1 else f" on {' and '.join(never)}"
         return (
-            f"Too many seeds did not get half-way{on} within the budget for a median, so nothing measured says which "
-            f"budget would do: declare a longer budget_tokens or easier knobs, {again}."
+            f"Too many seeds did not get below the threshold{on} within the budget for a median, so nothing measured "
+            f"says which budget would do: declare a longer budget_tokens or easier knobs, {again}."
         )
     if max(medians.values()) > LATEST / EARLIEST * min(medians.values()):
         return f"No budget puts {' and '.join(medians)} between 40 and 80 % alike: change the task's knobs, {again}."
@@ -141,7 +141,7 @@ def suggested_budget_tokens(read: ReadCalibration) -> int | None:
 
 
 def _medians(read: ReadCalibration) -> dict[str, float]:
-    """Median share over all seeds by slice; infinite where it is one that never got half-way."""
+    """Median share over all seeds by slice; infinite where it is one that never got below the threshold."""
     return {
         name: statistics.median(math.inf if of.share is None else of.share for of in crossings_of(read, name))
         for name in read.shares

@@ -45,3 +45,6 @@ class HeldOut:
     """padded batches of at most so many inputs, but of at least one row"""
     slices: tuple[str, ...] = ()
     """names of `slice` in the batches, of a task; empty for a text"""
+    overlap_free: Sequence[bool | None] | None = None
+    """whether the document shares no 13-gram with any training text, None where that was not checked; None as a whole
+    where nothing is marked: of a task, and of a split other than test"""

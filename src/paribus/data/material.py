@@ -10,7 +10,9 @@ import numpy as np
 
 from paribus.data.frozen import DocumentTable, FrozenCorpus, TokenFile
 from paribus.data.held_out import EvaluationBatch, HeldOut
+from paribus.data.marks import NOT_CHECKED
 from paribus.data.order import Batches, Order
+from paribus.data.packing import Packing
 from paribus.data.split import Split
 from paribus.data.tasks.stream import TaskCorpus, TaskOrder, held_out_rows
 from paribus.data.windows import windows
@@ -19,12 +21,29 @@ Material = FrozenCorpus | TaskCorpus
 
 
 def batches_of(
-    material: Material, context_length: int, rows_per_batch: int, *, study: str, scale: str, seed: int
+    material: Material,
+    context_length: int,
+    rows_per_batch: int,
+    *,
+    study: str,
+    scale: str,
+    seed: int,
+    packing: Packing = "stream",
+    epochs: int = 1,
 ) -> Batches:
-    """The training batches of one (study, scale, seed)."""
+    """The training batches of one (study, scale, seed). Packing and epochs are a text's; a task has neither."""
     if isinstance(material, TaskCorpus):
         return TaskOrder(material, rows_per_batch, study=study, scale=scale, seed=seed)
-    return Order(material, context_length, rows_per_batch, study=study, scale=scale, seed=seed)
+    return Order(
+        material,
+        context_length,
+        rows_per_batch,
+        study=study,
+        scale=scale,
+        seed=seed,
+        packing=packing,
+        epochs=epochs,
+    )
 
 
 def held_out_of(
@@ -46,7 +65,7 @@ def held_out_of(
     file = limited(material.split(split), tokens)
 
     def batches(max_tokens: int) -> Iterator[EvaluationBatch]:
-        return windows(file, context_length).batches(max_tokens)
+        return windows(file, context_length, material.bos_id).batches(max_tokens)
 
     documents = file.documents
     return HeldOut(
@@ -57,7 +76,13 @@ def held_out_of(
         floor_nats=None,
         documents=len(documents),
         batches=batches,
+        overlap_free=_overlap_free(documents),
     )
+
+
+def _overlap_free(documents: DocumentTable) -> list[bool | None] | None:
+    marks = documents.overlap_free
+    return None if marks is None else [None if mark == NOT_CHECKED else bool(mark) for mark in marks.tolist()]
 
 
 def limited(held_out: TokenFile, tokens: int | None) -> TokenFile:
@@ -66,5 +91,4 @@ def limited(held_out: TokenFile, tokens: int | None) -> TokenFile:
         return held_out
     table = held_out.documents
     count = int(np.searchsorted(np.cumsum(table.tokens), tokens)) + 1
-    columns = {name: getattr(table, name)[:count] for name in ("id", "source", "offset", "tokens", "bytes")}
-    return TokenFile(held_out.tokens, DocumentTable(**columns))
+    return TokenFile(held_out.tokens, table.first(count))

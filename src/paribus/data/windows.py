@@ -27,6 +27,8 @@ class Windows:
     """The first target's place in the document, in tokens from 0."""
     targets: NDArray[np.int64]
     """How many tokens the window scores."""
+    bos_id: int
+    """Stands before a document's first token, and in the padding."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -48,10 +50,11 @@ class Windows:
         scored = time < self.targets[begin:end, None]
         place = self.start[begin:end, None] + time
         first = documents.offset[row][:, None]
-        stored = self.token_file.tokens
-        targets = np.where(scored, stored[np.where(scored, first + place, first)].astype(np.int64), BOS_ID)
         has_input = scored & (place > 0)
-        inputs = np.where(has_input, stored[np.where(has_input, first + place - 1, first)].astype(np.int64), BOS_ID)
+        target_at, input_at = np.where(scored, first + place, first), np.where(has_input, first + place - 1, first)
+        stored = self.token_file.tokens
+        targets = np.where(scored, stored[target_at].astype(np.int64), self.bos_id)
+        inputs = np.where(has_input, stored[input_at].astype(np.int64), self.bos_id)
         return EvaluationBatch(
             tokens=inputs,
             targets=targets,
@@ -62,8 +65,12 @@ class Windows:
         )
 
 
-def windows(token_file: TokenFile, context_length: int) -> Windows:
-    """Cut a split into windows of at most `context_length` targets, longest first, ties in document order."""
+def windows(token_file: TokenFile, context_length: int, bos_id: int = BOS_ID) -> Windows:
+    """Cut a split into windows of at most `context_length` targets, longest first, ties in document order.
+
+    `bos_id` is the corpus', by default that of a tokenizer learnt with the default layout. Raises CorpusError for a
+    context of no tokens.
+    """
     if context_length < 1:
         raise CorpusError(
             "a window needs at least one token", expected="context_length >= 1", received=str(context_length)
@@ -75,4 +82,4 @@ def windows(token_file: TokenFile, context_length: int) -> Windows:
     start = (np.arange(len(row), dtype=np.int64) - first_window[row]) * context_length
     targets = np.minimum(lengths[row] - start, context_length)
     longest_first = np.argsort(-targets, kind="stable")
-    return Windows(token_file, row[longest_first], start[longest_first], targets[longest_first])
+    return Windows(token_file, row[longest_first], start[longest_first], targets[longest_first], bos_id)

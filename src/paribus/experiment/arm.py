@@ -1,15 +1,14 @@
 """What an arm is made of: text, backbone, recipe, mechanisms, and how much is scored."""
 
-import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from paribus.data import tasks
 from paribus.data.tasks.contract import Task
+from paribus.experiment.corpus import Corpus, Tokenizer
 from paribus.experiment.table import Positive, Table
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
 
@@ -18,51 +17,6 @@ SEAM_FIELDS = ("routing", "output_map", "value_map", "mask")
 """What arms exist to change. Any other difference between two arms must be declared by the contrast."""
 REPLACED_WHOLE = (*SEAM_FIELDS, "corpus")
 """Tables whose keys belong together: a difference replaces them, it does not add to them."""
-
-
-class Corpus(Table):
-    """What is read: documentation installed on this machine, a folder of Parquet files, or a synthetic task."""
-
-    name: Literal["local-docs"] | None = None
-    """"local-docs" (the default) needs no download"""
-    path: Annotated[Path, Field(strict=False)] | None = None
-    """folder of Parquet files with a column `text`; relative to the experiment file"""
-    task: str | None = None
-    """a synthetic task by its name, with its knobs beside it: { task = "cross", m = 1 }; rows of context_length tokens,
-    never repeated, and a vocabulary of its own"""
-    knobs: dict[str, Any] = Field(default_factory=dict)
-    """of the task; the keys beside `task` are gathered here"""
-    near_duplicate_similarity: Annotated[float, Field(ge=0.7, le=1.0)] = 0.8
-    """Jaccard similarity of word shingles from which a document repeats an earlier one and is dropped"""
-    test_fraction: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.04
-    """share of documents for the verdict"""
-    validation_fraction: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.02
-    """share of documents for tuning and milestones"""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_knobs(cls, table: Any) -> Any:
-        """Keys beside `task` are its knobs: which there are, the task says."""
-        if not isinstance(table, dict):
-            return table
-        if table.get("task") is None:
-            _require_no_knobs(table, cls.model_fields)
-            return table
-        own = {key: value for key, value in table.items() if key in tasks.TAKEN}
-        beside = {key: value for key, value in table.items() if key not in own}
-        knobs = own.get("knobs", {})
-        if not isinstance(knobs, dict):
-            return own
-        for twice in sorted(beside.keys() & knobs.keys()):
-            raise ValueError(f"the knob '{twice}' is given twice, beside `task` and in `knobs`: keep one of them")
-        return {**own, "knobs": {**knobs, **beside}}
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        given = [key for key in ("name", "path", "task") if getattr(self, key) is not None]
-        if len(given) > 1:
-            raise ValueError(f"give either {given[0]} or {given[1]}, not both")
-        return self
 
 
 def named_in_mechanisms(base: "Base") -> Iterator[str]:
@@ -81,25 +35,6 @@ def _texts(table: Any) -> Iterator[str]:
             yield from _texts(value)
     elif isinstance(table, str):
         yield table
-
-
-def _require_no_knobs(table: dict[str, Any], known: Collection[str]) -> None:
-    """ValueError where a key of a corpus without a task can only be meant as a task's knob."""
-    knobs = table["knobs"] if isinstance(table.get("knobs"), dict) else {}
-    for key, value in [*knobs.items(), *((key, table[key]) for key in table if key not in known)]:
-        if of := tasks.with_knob(key):
-            shown = json.dumps(value) if isinstance(value, (str, bool, int, float)) else "..."
-            raise ValueError(
-                f"`{key}` is a knob of {', '.join(of)}: name its task too, such as "
-                f'{{ task = "{of[0]}", {key} = {shown} }}'
-            )
-
-
-class Tokenizer(Table):
-    """Byte-level BPE trained on the train split; a task has tokens of its own and leaves it unused."""
-
-    vocabulary_size: Annotated[int, Field(ge=257)] = 2048
-    """256 bytes, one special token, and the merges"""
 
 
 class ModelFields(Table):
@@ -142,7 +77,7 @@ class Base(Table):
     corpus: Corpus = Corpus()
     """documents to train and test on"""
     tokenizer: Tokenizer = Tokenizer()
-    """trained on the train split"""
+    """learnt from the train split, or loaded"""
     model: ModelFields = ModelFields()
     """the backbone"""
     optimiser: OptimiserConfig = OptimiserConfig()

@@ -3,7 +3,8 @@
 A contrast on a task can only show something where its baseline is on the way: one that has solved the task early, or
 that is still at chance at the end, makes every treatment look alike. So the difficulty is set before any treatment is
 trained, on seeds that no verdict uses (rules of evidence, section 8): on most of them the baseline's loss should get
-half-way from chance to the floor between 40 and 80 % of the budget. What was found stands in the file's `[calibration]`
+half-way from chance to the floor (below every shortcut, where one is as low: `Levels.threshold`) between 40 and 80 % of
+the budget. What was found stands in the file's `[calibration]`
 beside a digest of what was calibrated, so that knobs that were changed afterwards are noticed.
 
 The calibration is a study of its own, with the primary's baseline as its only arm. Its name is part of every random
@@ -12,14 +13,15 @@ stream, so that its seeds are never the verdict's, whatever their numbers.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
 from paribus.data.tasks.checks import answering
-from paribus.data.tasks.contract import ALL, sample
+from paribus.data.tasks.contract import ALL, Levels, sample
 from paribus.errors import ExperimentFileError
 from paribus.experiment.metrics import parse
 from paribus.experiment.spec import (
@@ -112,7 +114,7 @@ def calibration_of(experiment: Experiment) -> CalibrationFound:
             State.STALE, f"the calibration in the file is stale: {changed}; `paribus calibrate` does it anew"
         )
     shares = {name: found.slices[name] for name in names}
-    sentence = in_words(shares, found.seeds) + _before_tuning(experiment)
+    sentence = in_words(shares, found.seeds, lowered(experiment)) + _before_tuning(experiment)
     return CalibrationFound(judged(shares, found.seeds), sentence, found.seeds, shares)
 
 
@@ -135,10 +137,24 @@ def _tuned_field(experiment: Experiment, arm: str) -> str:
 def _changed(experiment: Experiment, found: Calibration, names: Sequence[str]) -> str:
     """How what the file declares differs from what was calibrated; empty where it does not."""
     assert found.slices is not None
-    if found.evidence != evidence_of(experiment):
+    if found.evidence != evidence_of(experiment, found.slices):
         return "the baseline, the task's knobs or levels, the scale or the execution were changed after it"
     missing = [name for name in names if name not in found.slices]
     return f"it says nothing of {' and '.join(missing)}, which the primary is about" if missing else ""
+
+
+def lowered(experiment: Experiment) -> tuple[str, ...]:
+    """Of the slices that the primary is about those whose threshold lies below half-way, where a shortcut is as low."""
+    base = experiment.arm(baseline_of(experiment)[1])
+    if base.task is None:
+        return ()
+    found = [name for name, level in base.task.levels(base.context_length).items() if not _half_way(level)]
+    names = slices_of(experiment)
+    return (ALL,) if found and names == (ALL,) else tuple(name for name in names if name in found)
+
+
+def _half_way(level: Levels) -> bool:
+    return math.isclose(level.threshold, (level.floor + level.chance) / 2, abs_tol=10**-_DIGITS)
 
 
 def slices_of(experiment: Experiment) -> tuple[str, ...]:
@@ -146,14 +162,16 @@ def slices_of(experiment: Experiment) -> tuple[str, ...]:
     return parse(experiment.contrasts[experiment.primary].metric).slices or (ALL,)
 
 
-def evidence_of(experiment: Experiment) -> str:
+def evidence_of(experiment: Experiment, slices: Collection[str] | None = None) -> str:
     """Digest of all that decides how the primary's baseline learns, 16 hexadecimal digits: its declared fields, the
-    task with its levels and first rows, the scale and the execution. ExperimentFileError for text.
+    task with its levels and first rows, the scale and the execution. ExperimentFileError for text. `slices` are those
+    that were calibrated, of which the thresholds count too; None for those that the primary is about.
 
     Neither treatments, nor seeds, nor the rule of a verdict are part of it, nor what the study or an arm is called. The
     field that tuning chooses for an arm is not either: the declared experiment and the tuned one have one digest.
     """
     scale, arms = _baseline(experiment)
+    slices = slices_of(experiment) if slices is None else slices
     size = experiment.scales[scale].model_dump_json(exclude=_BESIDE_THE_LENGTH)
     execution = experiment.execution.model_dump_json(include={"mode", "device", "threads", "micro_batch_rows"})
     digest = hashlib.blake2b(f"{size} {execution}".encode(), digest_size=8)
@@ -169,6 +187,10 @@ def evidence_of(experiment: Experiment) -> str:
             levels = base.task.levels(base.context_length)
             rows = sample(base.task, 0, 0, _DIGEST_ROWS, base.context_length)
         known = {name: [round(level.chance, _DIGITS), round(level.floor, _DIGITS)] for name, level in levels.items()}
+        for name, level in levels.items():
+            # Half-way follows from chance and floor; only where a shortcut lowers it the threshold says more.
+            if (name in slices or ALL in slices) and not _half_way(level):
+                known[name].append(round(level.threshold, _DIGITS))
         digest.update(json.dumps(known, sort_keys=True).encode())
         floor = np.rint(rows.floor_nats * 10**_DIGITS)
         for array in (rows.tokens, rows.targets, rows.asked, rows.slice, floor):
@@ -240,7 +262,7 @@ def _require_a_way(experiment: Experiment) -> None:
     levels = base.task.levels(base.context_length)
     names = slices_of(experiment)
     for name in levels if names == (ALL,) else names:
-        if levels[name].chance > levels[name].floor:
+        if levels[name].teaches:
             continue
         raise ExperimentFileError(
             f"the task '{base.task.name}' has no way from chance to the floor on '{name}', so no baseline can get "
@@ -271,15 +293,18 @@ def _judged_slice(shares: Sequence[float], seeds: int) -> State:
     return next((state for state, count in counts.items() if 2 * count > seeds), State.UNEVEN)
 
 
-def in_words(shares: Shares, seeds: int) -> str:
+def in_words(shares: Shares, seeds: int, below_half_way: Collection[str] = ()) -> str:
     """Such as "calibrated: the baseline got half-way from chance to the floor at 45 % and 61 % of the budget (2 of 2
-    seeds within 40 to 80 %)"; without a full stop."""
-    return f"{judged(shares, seeds)}: " + "; ".join(_of_slice(name, of, seeds) for name, of in shares.items())
+    seeds within 40 to 80 %)"; without a full stop. `below_half_way` are the slices whose threshold a shortcut lowers.
+    """
+    told = (_of_slice(name, of, seeds, lower=name in below_half_way) for name, of in shares.items())
+    return f"{judged(shares, seeds)}: " + "; ".join(told)
 
 
-def _of_slice(name: str, shares: Sequence[float], seeds: int) -> str:
+def _of_slice(name: str, shares: Sequence[float], seeds: int, *, lower: bool) -> str:
     on = "" if name == ALL else f"on {name} "
-    half_way = f"{on}the baseline got half-way from chance to the floor"
+    way = "below every shortcut" if lower else "half-way from chance to the floor"
+    half_way = f"{on}the baseline got {way}"
     never = seeds - len(shares)
     if not shares:
         return f"{half_way} at none of {_seeds(seeds)} within the budget"

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from paribus.data.store import CORPORA
+from paribus.data.updates import updates_of
 from paribus.errors import ExperimentFileError, nearest
 from paribus.experiment.slices import check_metrics
 from paribus.experiment.spec import AT, CALIBRATION, SEAM_FIELDS, TUNING, Base, Experiment, Scale, merged
@@ -21,7 +23,7 @@ from paribus.published import read as read_published
 from paribus.refusal import read_toml, refusal
 
 RESERVED_SCALE_NAMES = frozenset(
-    {"corpus", "cost", "figures", "tables", "study.json", "plan.json", "looks.jsonl"}
+    {"corpus.json", "cost", "figures", "tables", "study.json", "plan.json", "looks.jsonl"}
     | {"report.html", "report.json", "report.md", "verdict.svg", "verdict.md"}
 )
 """what else lies beside the scales' folders"""
@@ -73,6 +75,13 @@ def _whole(path: Path) -> Experiment:
             f"{path}: study: '{joint}' joins a study to {what}",
             expected="letters, digits, '_', '.' and '-'",
             received=f"'{table['study']}'",
+            remedy="rename the file, or give it a `study` of another name",
+        )
+    if table["study"] == CORPORA:
+        raise ExperimentFileError(
+            f"{path}: study: '{CORPORA}' is the folder of prepared corpora beside the studies",
+            expected="another name",
+            received=f"'{CORPORA}'",
             remedy="rename the file, or give it a `study` of another name",
         )
     return _validated(path, table, "", Experiment)
@@ -208,7 +217,7 @@ def _check_shared(path: Path, experiment: Experiment) -> None:
 
 def _check_milestones(path: Path, name: str, scale: Scale, batch_tokens: int) -> None:
     budgets = (*scale.milestones_tokens, scale.budget_tokens)
-    if len({-(-budget // batch_tokens) for budget in budgets}) < len(budgets):
+    if len({updates_of(budget, batch_tokens) for budget in budgets}) < len(budgets):
         raise ExperimentFileError(
             f"{path}: scales.{name}.milestones_tokens: two budgets end at the same update",
             expected=f"budgets at least one update of {batch_tokens:,} tokens apart",

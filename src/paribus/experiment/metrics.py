@@ -3,11 +3,13 @@
     test.nll, validation.nll                nats per token at the end, on what is held out
     test.bits_per_byte, ...                 the same in bits per byte of text
     train.area                              mean over all updates of the training loss above the best predictor's
-    train.log2_updates                      log2 of the updates until the loss is half-way from chance to the floor,
-                                            the budget where it is not reached
+    train.log2_updates                      log2 of the updates until the loss is below the task's threshold, the budget
+                                            where it never is
 
-A task's data never repeats, so that its training loss is a test loss. Behind each of a task's metrics may stand a slice
-(`train.area.QD`) or two whose difference counts (`train.area.same-different`). Lower is better in all of them.
+The threshold is half-way from chance to the floor or, where a shortcut is as low as that, half-way from the lowest
+shortcut to the floor (`Levels.threshold`). A task's data never repeats, so that its training loss is a test loss.
+Behind each of a task's metrics may stand a slice (`train.area.QD`) or two whose difference counts
+(`train.area.same-different`). Lower is better in all of them.
 """
 
 import re

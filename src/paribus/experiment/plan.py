@@ -185,6 +185,7 @@ def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str)
         "milestones_tokens": list(arm.length.milestones_tokens),
         "evaluation": arm.base.evaluation.model_dump(mode="json"),
         "corpus": corpus_digest,
+        "order": {"packing": arm.base.corpus.packing, "epochs": arm.base.corpus.epochs},
         "execution": {
             "mode": experiment.execution.mode,
             "device": device_of(experiment.execution),

@@ -107,8 +107,9 @@ class Calibration(Table):
     seeds: Positive | None = None
     """calibration seeds; never those of the verdict, whatever their numbers"""
     slices: Annotated[dict[str, Annotated[tuple[Share, ...], Field(strict=False)]], Field(min_length=1)] | None = None
-    """share of the budget at which the baseline's loss was half-way from chance to the floor, by slice: one for each
-    calibration seed that got there, such as { QD = [0.45, 0.61, 0.7] }"""
+    """share of the budget at which the baseline's loss got below the threshold, half-way from chance to the floor or,
+    where a shortcut is as low, half-way from that, by slice: one for each calibration seed that got there, such as
+    { QD = [0.45, 0.61, 0.7] }"""
     evidence: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """of the baseline, task, scale and execution that were calibrated, without the field that tuning chooses: where it
     no longer fits, somebody has changed them since"""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from paribus.data.tasks.contract import ALL
+from paribus.data.updates import updates_of
 from paribus.experiment import spec
 from paribus.experiment.spec import Contrast, Experiment
 from paribus.reading.cell import ReadCell
@@ -29,7 +30,7 @@ END = len(MARKS) - 1
 
 def budget_updates(experiment: Experiment, scale: str) -> int:
     """Optimiser updates of a full run at a scale."""
-    return -(-experiment.scales[scale].budget_tokens // experiment.base.batch_tokens)
+    return updates_of(experiment.scales[scale].budget_tokens, experiment.base.batch_tokens)
 
 
 def t_interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:

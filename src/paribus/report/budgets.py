@@ -42,14 +42,16 @@ def gap_figures(content: ReportContent) -> list[PageFigure]:
         if summary is not None and summary.dependent:
             caption += "The smaller budgets are cool-down branches of one trunk and so depend on each other. "
         caption += " ".join(dict.fromkeys(form.note for form in forms if form.note))
-        picture = gaps_picture(gaps, forms, limit, f"figure-budgets-{number}")
+        picture = gaps_picture(gaps, forms, limit, f"figure-budgets-{number}", content.loss_unit)
         stem = "budgets" if len(pairs) == 1 else f"budgets-{number + 1}"
         drawn.append(picture_figure(f"{key[0]}, scale {key[1]}", caption, picture, stem))
     return drawn
 
 
-def gaps_picture(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: float, name: str) -> Picture:
-    """Gap of one contrast at one scale (nats per token) against budget; nothing is drawn beyond `furthest` tokens."""
+def gaps_picture(
+    gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: float, name: str, unit: str = "nats per token"
+) -> Picture:
+    """Gap of one contrast at one scale (`unit`) against budget; nothing is drawn beyond `furthest` tokens."""
     first, looks = gaps[0], canvas.look_of([form.form for form in forms], "")
     with canvas.style():
         figure = Figure(figsize=(canvas.WIDTH_INCHES * 0.8, 3.3), layout="constrained")
@@ -75,11 +77,11 @@ def gaps_picture(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: 
                 panel.plot([gap.budget_tokens], [gap.mean], "D", ms=6, color=INK)
         panel.axhline(0, color=INK, lw=1.0, alpha=0.75)
         panel.axvline(furthest, color=INK, lw=1.0, ls=(0, (2, 2)), alpha=0.7)
-        _axis(panel, [gap.budget_tokens for gap in gaps], furthest)
+        _axis(panel, [gap.budget_tokens for gap in gaps], furthest, unit)
         if forms:
             canvas.key(figure, [form.form for form in forms], looks)
         title = f"{first.contrast}: difference against training budget"
-        return Picture(figure, name, title, _in_words(gaps, inside, furthest))
+        return Picture(figure, name, title, _in_words(gaps, inside, furthest, unit))
 
 
 def _within(form: GapForm, furthest: float) -> GapForm:
@@ -99,7 +101,7 @@ def _envelope(panel: Axes, forms: Sequence[GapForm]) -> None:
     panel.fill_between(budgets, low, high, color=INK, alpha=0.1, lw=0)
 
 
-def _axis(panel: Axes, budgets: Sequence[int], furthest: float) -> None:
+def _axis(panel: Axes, budgets: Sequence[int], furthest: float, unit: str) -> None:
     panel.set_xscale("log")
     panel.set_xlim(min(budgets) / 1.25, furthest * 1.12)
     ticks = sorted({*budgets, furthest})
@@ -109,18 +111,18 @@ def _axis(panel: Axes, budgets: Sequence[int], furthest: float) -> None:
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_xlabel("training tokens of a finished schedule (log scale)")
-    panel.set_ylabel("difference, nats per token")
+    panel.set_ylabel(f"difference, {unit}")
     canvas.quiet(panel)
 
 
-def gaps_table(gaps: Sequence[BudgetGap]) -> Table:
-    """The measured gaps, a row a contrast and budget."""
+def gaps_table(gaps: Sequence[BudgetGap], unit: str = "nats per token") -> Table:
+    """The measured gaps in `unit`, a row a contrast and budget."""
     columns = (
         Column("contrast"),
         Column("scale"),
         Column("budget", "tokens", numeric=True),
-        Column("mean difference", "nats per token", numeric=True),
-        Column("interval", "nats per token", numeric=True),
+        Column("mean difference", unit, numeric=True),
+        Column("interval", unit, numeric=True),
         Column("seeds", numeric=True),
     )
     rows = []
@@ -180,7 +182,7 @@ def open_interval(bounds: tuple[float | None, float | None] | None) -> str:
     return f"{'unbounded' if low is None else significant(low)} to {'unbounded' if high is None else significant(high)}"
 
 
-def _in_words(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: float) -> str:
+def _in_words(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: float, unit: str) -> str:
     measured = "; ".join(
         f"at {short_count(gap.budget_tokens)} tokens {fixed(gap.mean, 4, signed=True)}" for gap in gaps
     )
@@ -189,9 +191,7 @@ def _in_words(gaps: Sequence[BudgetGap], forms: Sequence[GapForm], furthest: flo
         for form in forms
         if form.budgets_tokens
     )
-    told = f" Forms, nats per token: {fitted}." if fitted else " No form was fitted."
+    told = f" Forms, {unit}: {fitted}." if fitted else " No form was fitted."
     if span := in_words(beyond(forms, max(gap.budget_tokens for gap in gaps), furthest)):
-        told += f" Envelope of all forms, nats per token: {span}."
-    return (
-        f"Mean difference in nats per token: {measured}.{told} Nothing is said beyond {short_count(furthest)} tokens."
-    )
+        told += f" Envelope of all forms, {unit}: {span}."
+    return f"Mean difference in {unit}: {measured}.{told} Nothing is said beyond {short_count(furthest)} tokens."

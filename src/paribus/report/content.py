@@ -29,7 +29,9 @@ from paribus.report.of_contrasts import (
     PublishedRow,
     TaskRow,
 )
+from paribus.report.of_overlap import OverlapRow
 from paribus.report.of_retrieval import RetrievalRow
+from paribus.report.of_robustness import RateRow
 from paribus.report.of_tasks import TaskContent
 from paribus.stats.verdict import Verdict
 
@@ -51,8 +53,10 @@ __all__ = [
     "Look",
     "Measurement",
     "NoiseRow",
+    "OverlapRow",
     "PairRow",
     "PublishedRow",
+    "RateRow",
     "ReportContent",
     "RetrievalRow",
     "RouteChange",
@@ -89,6 +93,8 @@ class ReportContent:
     intervention_texts: tuple[InterventionText, ...] = ()
     route_changes: tuple[RouteChange, ...] = ()
     estimates: tuple[EstimateRow, ...] = ()
+    overlap: tuple[OverlapRow, ...] = ()
+    """of a text whose test documents are marked: the contrasts on those without overlap with training text"""
     noise: tuple[NoiseRow, ...] = ()
     budget_gaps: tuple[BudgetGap, ...] = ()
     gap_forms: tuple[GapForm, ...] = ()
@@ -99,9 +105,16 @@ class ReportContent:
     published: tuple[PublishedRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
     """downstream tasks of a text"""
+    robustness: tuple[RateRow, ...] = ()
+    """of a text: the contrasts at other learning rates, where the file declares them; those of a task are in `task`"""
     task: TaskContent | None = None
     """the synthetic task that the study reads; None for text"""
     retrieval: tuple[RetrievalRow, ...] = ()
     """of a task: the layer that fetches the answer, and what is read there"""
     pairing_proven: bool = True
     """whether the two arms of a pair are known to have shared initial weights and batches; not so of adopted results"""
+
+    @property
+    def loss_unit(self) -> str:
+        """Of every loss that is a mean of -ln p: per token of a text, per target of a task."""
+        return "nats per token" if self.task is None else "nats per target"

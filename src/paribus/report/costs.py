@@ -1,7 +1,8 @@
 """What a contrast costs: its gain at equal steps, at equal FLOPs and at equal time, side by side.
 
 A mechanism that wins per step and loses per second is told as both. The break-even ratio stands beside them because it
-depends on no kernel and no machine (rules of evidence, section 6). Losses are nats per token, lower is better.
+depends on no kernel and no machine (rules of evidence, section 6). Losses are in `unit`, nats per token of a text and
+per target of a task; lower is better.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,12 @@ from paribus.stats.rounding import MISSING, decimals_for, fixed
 KINDS = ("equal steps", "equal FLOPs", "equal time")
 
 
-def gains_table(costs: Sequence[CostRow]) -> Table:
+def gains_table(costs: Sequence[CostRow], unit: str = "nats per token") -> Table:
     """Iso-step, iso-FLOP and iso-time with intervals, and where the gain vanishes."""
     told = any(value is not None for cost in costs for value, _ in _gains(cost))
     columns = (
         Column("contrast"),
-        *(Column(f"at {kind}", "nats per token", numeric=True) for kind in KINDS),
+        *(Column(f"at {kind}", unit, numeric=True) for kind in KINDS),
         Column("step time", "times the baseline's", numeric=True),
         Column("FLOPs", "times the baseline's", numeric=True),
         Column("break-even", "times the baseline's step time", numeric=True),
@@ -72,14 +73,14 @@ def machines_table(costs: Sequence[CostRow]) -> Table:
     return Table("How step times were measured", columns, rows, note)
 
 
-def gains_picture(costs: Sequence[CostRow], name: str) -> Picture | None:
+def gains_picture(costs: Sequence[CostRow], name: str, unit: str = "nats per token") -> Picture | None:
     """The three gains of each contrast as a forest; None where none is due."""
-    told = [cost for cost in costs if any(value is not None for value, _ in _gains(cost))]
-    if not told:
+    due = [cost for cost in costs if any(value is not None for value, _ in _gains(cost))]
+    if not due:
         return None
     estimates, words = [], []
-    for cost in told:
-        several = len({other.scale for other in told}) > 1
+    for cost in due:
+        several = len({other.scale for other in due}) > 1
         where = f" ({cost.scale})" if several else ""
         for look, (kind, (value, bounds)) in enumerate(zip(KINDS, _gains(cost), strict=True)):
             low, high = bounds or (None, None)
@@ -88,8 +89,9 @@ def gains_picture(costs: Sequence[CostRow], name: str) -> Picture | None:
             words.append(
                 f"{cost.contrast}{where} at {kind}: {fixed(value, digits, signed=True)} {interval(bounds, digits)}"
             )
-    axis = "treatment minus baseline, nats per token (lower is better)"
-    return forest(estimates, axis, name, "Gain at equal steps, FLOPs and time", f"Nats per token. {'; '.join(words)}.")
+    axis = f"treatment minus baseline, {unit} (lower is better)"
+    told = f"{unit[:1].upper()}{unit[1:]}. {'; '.join(words)}."
+    return forest(estimates, axis, name, "Gain at equal steps, FLOPs and time", told)
 
 
 def _gains(cost: CostRow) -> tuple[tuple[float | None, tuple[float, float] | None], ...]:

@@ -20,9 +20,10 @@ from paribus.report.content import Curve, Measurement
 from paribus.report.numbers import short_count, significant
 from paribus.stats.rounding import fixed
 
+NATS = "nats per token"
 Line = NDArray[np.float64]
 Losses = Mapping[tuple[str, int, int], float]
-"""nats per token, or a difference of them, by arm, seed and tokens seen"""
+"""nats per token (of a task per target), or a difference of them, by arm, seed and tokens seen"""
 BLOCKS = 160
 """points a curve is drawn with: each is the mean of the updates in its block"""
 WINDOW = 7
@@ -39,11 +40,12 @@ def loss_curves(
     *,
     differences: bool = True,
     noise: Sequence[tuple[str, float]] = (),
+    unit: str = NATS,
 ) -> Picture:
-    """Training loss (nats per token) of one scale's cells against tokens, and the difference to `baseline`.
+    """Training loss of one scale's cells in `unit` against tokens, and the difference to `baseline`.
 
     `differences` false leaves the second panel out: a study that waits for its seeds shows no difference. `noise` is
-    kinds of A/A with the sd of their differences in nats per token: bars of two sd around zero at the right edge.
+    kinds of A/A with the sd of their differences in `unit`: bars of two sd around zero at the right edge.
     """
     arms = list(dict.fromkeys(curve.arm for curve in curves))
     looks = canvas.look_of(arms, baseline)
@@ -60,7 +62,7 @@ def loss_curves(
             _family(panels[0], middles, lines, looks[arm], mean=arm in whole)
         panels[0].set_ylim(*_zoom(list(cells.values())))
         _mark_ends(panels[0], middles, cells, looks)
-        _axis(panels[0], "Training loss", "nats per token")
+        _axis(panels[0], "Training loss", unit)
         if compare:
             paired = {key: line - cells[baseline, key[1]] for key, line in cells.items() if (baseline, key[1]) in cells}
             for arm in [a for a in arms if a != baseline]:
@@ -69,9 +71,9 @@ def loss_curves(
             panels[1].axhline(0, color=INK, lw=1.0, alpha=0.75)
             panels[1].set_ylim(*_band([smooth(line) for key, line in paired.items() if key[0] != baseline]))
             _noise(panels[1], float(middles[-1]), noise)
-            _axis(panels[1], f"Difference to {canvas.label(baseline, 24)}, same seed and tokens", "nats per token")
+            _axis(panels[1], f"Difference to {canvas.label(baseline, 24)}, same seed and tokens", unit)
         canvas.key(figure, arms, looks)
-        words = _in_words(arms, cells) + (_noise_in_words(noise) if compare else "")
+        words = _in_words(arms, cells, unit) + (_noise_in_words(noise, unit) if compare else "")
         return Picture(figure, name, "Training loss against tokens", words)
 
 
@@ -118,8 +120,9 @@ def milestones(
     *,
     lost: Iterable[tuple[str, int]] = (),
     differences: bool = True,
+    unit: str = NATS,
 ) -> Picture:
-    """Test loss (nats per token) of one scale at each milestone, and the paired difference to `baseline`.
+    """Test loss (`unit`, as of `loss_curves`) of one scale at each milestone, and the paired difference to `baseline`.
 
     `lost` names (arm, seed) of diverged cells. An arm has no mean, drawn or in words, at a milestone where it lacks a
     seed that any arm has: a mean over 4 seeds beside one over 2 would compare seeds, not arms.
@@ -137,7 +140,7 @@ def milestones(
         figure = Figure(figsize=(width, _HEIGHT), layout="constrained")
         panels = list(figure.subplots(1, 2 if compare else 1, squeeze=False)[0])
         _points(panels[0], table, arms, looks, budgets)
-        _axis(panels[0], "Test loss", "nats per token")
+        _axis(panels[0], "Test loss", unit)
         if compare:
             paired = {
                 key: value - table[baseline, key[1], key[2]]
@@ -146,7 +149,7 @@ def milestones(
             }
             panels[1].axhline(0, color=INK, lw=1.0, alpha=0.75)
             _points(panels[1], paired, [a for a in arms if a != baseline], looks, budgets)
-            _axis(panels[1], f"Difference to {canvas.label(baseline, 24)}, same seed", "nats per token")
+            _axis(panels[1], f"Difference to {canvas.label(baseline, 24)}, same seed", unit)
         for panel in panels:
             _budget_axis(panel, budgets)
         canvas.key(figure, arms, looks, markers=True)
@@ -156,7 +159,7 @@ def milestones(
             for b in budgets
             if (mean := _mean(table, arm, b)) is not None
         )
-        return Picture(figure, name, "Test loss at each milestone", f"Mean over seeds, nats per token. {words}.")
+        return Picture(figure, name, "Test loss at each milestone", f"Mean over seeds, {unit}. {words}.")
 
 
 def _points(axes: Axes, table: Losses, arms: Sequence[str], looks: Mapping, budgets: Mapping[int, bool]) -> None:
@@ -238,8 +241,8 @@ def _noise(axes: Axes, end: float, kinds: Sequence[tuple[str, float]]) -> None:
         )  # fmt: skip
 
 
-def _noise_in_words(kinds: Sequence[tuple[str, float]]) -> str:
-    return "".join(f" A/A, {kind}: sd of a difference {significant(sd)} nats per token." for kind, sd in kinds)
+def _noise_in_words(kinds: Sequence[tuple[str, float]], unit: str) -> str:
+    return "".join(f" A/A, {kind}: sd of a difference {significant(sd)} {unit}." for kind, sd in kinds)
 
 
 def _mark_ends(axes: Axes, x: Line, cells: Mapping[tuple[str, int], Line], looks: Mapping) -> None:
@@ -263,14 +266,12 @@ def _axis(axes: Axes, title: str, unit: str) -> None:
     canvas.quiet(axes)
 
 
-def _in_words(arms: Sequence[str], cells: Mapping[tuple[str, int], Line]) -> str:
+def _in_words(arms: Sequence[str], cells: Mapping[tuple[str, int], Line], unit: str) -> str:
     ends = []
     for arm in arms:
         lasts = [
             float(line[np.isfinite(line)][-1]) for (a, _), line in cells.items() if a == arm and np.isfinite(line).any()
         ]
         if lasts:
-            ends.append(
-                f"{arm}: {len(lasts)} seeds, last training loss {min(lasts):.3f} to {max(lasts):.3f} nats per token"
-            )
+            ends.append(f"{arm}: {len(lasts)} seeds, last training loss {min(lasts):.3f} to {max(lasts):.3f} {unit}")
     return "; ".join(ends) + "." if ends else "No cell has trained yet."

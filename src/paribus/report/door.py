@@ -25,7 +25,9 @@ from paribus.report.content import (
 from paribus.report.evidence import Shown, is_due, may_compare, may_tell, reference_arm, shown_rows, uncounted_seeds
 from paribus.report.of_conduct import best_score
 from paribus.report.of_retrieval import ANSWER_MASS
+from paribus.report.overlap import due_overlap
 from paribus.report.retrieval import due_retrieval
+from paribus.report.robustness import due_rates
 from paribus.report.task_section import due_task
 
 _OTHER_SEED = "other seed"
@@ -47,6 +49,7 @@ def due(content: ReportContent) -> ReportContent:
         diagnostics=tuple(value for value in content.diagnostics if told(value) or inside(value)),
         route_changes=tuple(c for c in content.route_changes if uncounted_seeds(rows, c.scale).isdisjoint(c.seeds)),
         estimates=tuple(_estimate(row, is_due(rows, row.contrast, row.scale)) for row in content.estimates),
+        overlap=due_overlap(content.overlap, rows),
         noise=tuple(_noise(row, rows) for row in content.noise),
         budget_gaps=_of_due(content.budget_gaps, rows),
         gap_forms=_of_due(content.gap_forms, rows),
@@ -56,6 +59,7 @@ def due(content: ReportContent) -> ReportContent:
         tuning=tuple(row if may_compare(rows, row.scale) else replace(row, sentence="") for row in content.tuning),
         published=tuple(_published(row, is_due(rows, row.contrast, row.scale)) for row in content.published),
         tasks=tuple(_task(row, rows) for row in content.tasks),
+        robustness=due_rates(content.robustness, rows),
         task=None if content.task is None else due_task(content.task, rows),
         retrieval=due_retrieval(content.retrieval, rows),
     )

@@ -24,7 +24,7 @@ TIMES = (2.0, LIMIT)
 
 @dataclass(frozen=True)
 class Envelope:
-    """What the forms of one gap say of one budget, nats per token."""
+    """What the forms of one gap say of one budget, in the unit of the gap."""
 
     budget_tokens: float
     low: float
@@ -58,16 +58,19 @@ def beyond(forms: Sequence[GapForm], largest_tokens: float, furthest_tokens: flo
 
 
 def envelopes_table(
-    gaps: Sequence[BudgetGap], forms: Sequence[GapForm], summaries: Sequence[BudgetSummary]
+    gaps: Sequence[BudgetGap],
+    forms: Sequence[GapForm],
+    summaries: Sequence[BudgetSummary],
+    unit: str = "nats per token",
 ) -> Table | None:
-    """A row a contrast and budget beyond the largest; None where no form was fitted."""
+    """A row a contrast and budget beyond the largest, in `unit`; None where no form was fitted."""
     columns = (
         Column("contrast"),
         Column("scale"),
         Column("budget", "tokens", numeric=True),
         Column("times the largest", numeric=True),
-        Column("envelope", "nats per token", numeric=True),
-        Column("means of the forms", "nats per token", numeric=True),
+        Column("envelope", unit, numeric=True),
+        Column("means of the forms", unit, numeric=True),
         Column("forms"),
     )
     rows = []

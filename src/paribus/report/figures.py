@@ -97,7 +97,7 @@ def by_seed_figures(rows: Sequence[Shown], *, pairing_proven: bool = True) -> li
 
 
 def noise_bars(noise: Sequence[NoiseRow], scale: str) -> list[tuple[str, float]]:
-    """The A/A that stands beside loss differences: perturbed twins, or repeats where none ran, nats per token."""
+    """The A/A that stands beside loss differences: perturbed twins, or repeats where none ran, in their unit."""
     for kind in (_TWIN, _REPEAT):
         found = [
             row.sd_of_difference
@@ -121,9 +121,9 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
         arms = arms_of(content, scale)
         curves.sort(key=lambda curve: (arms.index(curve.arm), curve.seed))
         compare = may_compare(rows, scale) and len({curve.arm for curve in curves}) > 1
-        bars = noise_bars(content.noise, scale) if compare else []
+        bars, unit = noise_bars(content.noise, scale) if compare else [], content.loss_unit
         baseline = baseline_of(rows, scale, arms)
-        picture = loss_curves(curves, baseline, f"figure-loss-{number}", differences=compare, noise=bars)
+        picture = loss_curves(curves, baseline, f"figure-loss-{number}", differences=compare, noise=bars, unit=unit)
         updates = max(len(curve.tokens) for curve in curves)
         block = -(-updates // BLOCKS)
         caption = "Lower is better. " if compare else ""
@@ -137,7 +137,7 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
         caption += "Differences are smoothed the same way." if compare else _withheld(rows, scale)
         for kind, sd in bars:
             caption += (
-                f" Bar at the right edge, A/A: two standard deviations ({significant(2 * sd)} nats per token) to "
+                f" Bar at the right edge, A/A: two standard deviations ({significant(2 * sd)} {unit}) to "
                 f"either side of 0 of what a {kind} of one and the same arm makes of the held-out loss at the end; to "
                 "be held against the thin lines."
             )
@@ -157,7 +157,7 @@ def milestone_figures(content: ReportContent, rows: Sequence[Shown]) -> list[Pag
         compare = may_compare(rows, scale)
         lost = [(cell.arm, cell.seed) for cell in content.cells if (cell.scale, cell.state) == (scale, "diverged")]
         stem, baseline = f"figure-milestones-{number}", baseline_of(rows, scale, arms)
-        picture = milestones(here, baseline, stem, lost=lost, differences=compare)
+        picture = milestones(here, baseline, stem, lost=lost, differences=compare, unit=content.loss_unit)
         caption = "Lower is better. " if compare else ""
         caption += (
             "Arms at one budget stand side by side. Dots: seeds; larger markers: their mean, filled once the schedule "
@@ -283,9 +283,9 @@ def intervention_blocks(content: ReportContent, rows: Sequence[Shown]) -> list[B
                 caption += f" The {FOREST_ROWS} largest of {len(found)} changes; the table has all."
             stem = f"figure-intervention-{number}-{at}"
             baseline, title = baseline_of(rows, scale, arms), f"{text.title}: change in NLL"
-            svg = forest_svg(found, arms, baseline, stem, title, intervals=spans)
+            svg = forest_svg(found, arms, baseline, stem, title, intervals=spans, unit=content.loss_unit)
             drawn.append(PageFigure(f"Scale {scale}", caption, svg))
-            table = changes_table(found, f"{title}{_at_scale(content, scale)}", intervals=spans)
+            table = changes_table(found, f"{title}{_at_scale(content, scale)}", intervals=spans, unit=content.loss_unit)
             tables.append(PageTable(f"intervention-{number}-{at}", table))
         blocks.append(
             Block(text.title, text.sentence, "" if drawn else "No finite change.", tuple(drawn), tuple(tables))

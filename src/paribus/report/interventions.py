@@ -35,7 +35,14 @@ def rows_of(values: Sequence[InterventionValue], arms: Sequence[str]) -> list[Ro
 
 
 def forest_svg(
-    rows: Sequence[Row], arms: Sequence[str], baseline: str, name: str, title: str, *, intervals: bool = True
+    rows: Sequence[Row],
+    arms: Sequence[str],
+    baseline: str,
+    name: str,
+    title: str,
+    *,
+    intervals: bool = True,
+    unit: str = UNIT,
 ) -> str:
     """The change of each row: dots are seeds, the marker their mean, the bar its 95 % t interval."""
     largest = sorted(rows, key=lambda row: -abs(row[2].mean))[:FOREST_ROWS]
@@ -56,18 +63,18 @@ def forest_svg(
             range(len(shown)), [f"{canvas.label(row[0], 40)} · {canvas.label(row[1], 22)}" for row in shown]
         )
         panel.set_ylim(len(shown) - 0.4, -0.6)
-        panel.set_xlabel(f"change in NLL, {UNIT} (positive: the loss rises)")
+        panel.set_xlabel(f"change in NLL, {unit} (positive: the loss rises)")
         canvas.quiet(panel, grid="x")
-        words = "; ".join(f"{arm}, {variant}: {fixed(s.mean, 4, signed=True)} {UNIT}" for variant, arm, s, _ in shown)
+        words = "; ".join(f"{arm}, {variant}: {fixed(s.mean, 4, signed=True)} {unit}" for variant, arm, s, _ in shown)
         return canvas.to_svg(figure, name, title, words)
 
 
-def changes_table(rows: Sequence[Row], caption: str, *, intervals: bool = True) -> Table:
+def changes_table(rows: Sequence[Row], caption: str, *, intervals: bool = True, unit: str = UNIT) -> Table:
     """Every variant and arm: mean over seeds with its interval over seeds, and the error over documents beside it."""
     columns = (
         Column("changed"),
         Column("arm"),
-        Column("change in NLL", UNIT, numeric=True),
+        Column("change in NLL", unit, numeric=True),
         *([Column("t interval over seeds", "95 %", numeric=True)] if intervals else []),
         Column("standard error over documents", "of a seed", numeric=True),
         Column("seeds", numeric=True),

@@ -55,9 +55,9 @@ def tex_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
     found = {
         "verdicts": verdict_table(rows, content.parameters),
         "estimates": estimates_table(rows, content.estimates),
-        "cost": gains_table(content.costs),
+        "cost": gains_table(content.costs, content.loss_unit),
         "tuning": tuning.trials_table(content.trials, scales),
-        "seeds": seeds_table(content.cells),
+        "seeds": seeds_table(content.cells, content.loss_unit),
     }
     return {
         f"{name}.tex": to_latex(without_empty_columns(table, keep=1), f"tab:{name}")

@@ -15,7 +15,7 @@ FORMAT = 4
 
 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names; 3 what could still be wrong,
 looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements; 4
-synthetic tasks.
+synthetic tasks, contrasts at other learning rates, and on test documents without overlap.
 """
 
 FACTS = ("caveats", "repeat_command", "pairing_proven", "environment", "corpus")
@@ -27,6 +27,7 @@ RECORDS = (
     "held_equal",
     "parameters",
     "estimates",
+    "overlap",
     "noise",
     "budget_gaps",
     "gap_forms",
@@ -36,6 +37,7 @@ RECORDS = (
     "tuning",
     "published",
     "tasks",
+    "robustness",
     "retrieval",
 )
 """fields of the content that are written as objects, one a record; `door.due` is their door"""

@@ -1,5 +1,5 @@
 """The report as Markdown for a pull request: the question, its answer, every table that bears on it, what could be
-wrong, and how to repeat it. Tables by seed, of readings and of facts stay on the page."""
+wrong, and how to repeat it. Tables of pairs by seed, of readings and of facts stay on the page."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,12 @@ from paribus.report.estimates import estimates_table
 from paribus.report.evidence import Shown
 from paribus.report.noise import noise_table
 from paribus.report.of_tasks import CAUTION
+from paribus.report.overlap import TITLE as OVERLAP
+from paribus.report.overlap import overlap_table
 from paribus.report.published import published_table
+from paribus.report.robustness import TITLE, robustness_table, turned_sentences
 from paribus.report.tables import Table, to_markdown, verdict_table, without_empty_columns
+from paribus.report.task_arm_tables import acquired_by_seed_table, chance_table, learnt_table
 from paribus.report.task_tables import acquisition_table, differences_table
 from paribus.report.tuning import summaries_table
 
@@ -22,13 +26,23 @@ def report(content: ReportContent, rows: Sequence[Shown]) -> str:
     """The whole of `report.md`, of a content that went through `door.due`."""
     parts = [f"# {one_line(content.question)}", *_answers(rows), _section("Verdicts", verdicts(content, rows))]
     if content.task is not None:
-        found = (acquisition_table(content.task), differences_table(content.task))
+        task = content.task
+        found = (
+            chance_table(task),
+            learnt_table(task),
+            acquisition_table(task),
+            acquired_by_seed_table(task),
+            differences_table(task),
+        )
         parts += [_table("What the task shows", *found), one_line(CAUTION) + "\n"]
+    parts += [_table(OVERLAP, overlap_table(content.overlap, rows))]
+    rates = content.robustness if content.task is None else content.task.rates
+    parts += [_table(TITLE, robustness_table(rates), sentences=turned_sentences(rates))]
     parts += [_table("Estimates", estimates_table(rows, content.estimates))]
     parts += [_table("A/A: how much is noise", noise_table(content.noise))]
-    envelopes = envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries)
+    envelopes = envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries, content.loss_unit)
     parts += [_table("Beyond the budget", multipliers_table(content.budget_summaries), envelopes)]
-    parts += [_table("Cost", gains_table(content.costs))]
+    parts += [_table("Cost", gains_table(content.costs, content.loss_unit))]
     parts += [
         _table("Tuning", summaries_table(content.tuning)),
         _table("Published figures", published_table(content.published)),
@@ -64,15 +78,19 @@ def _section(title: str, text: str) -> str:
     return f"## {title}\n\n{text}"
 
 
-def _table(title: str, *tables: Table | None) -> str:
-    """A section of the tables that have rows, each with its note, several with captions; nothing where none has."""
+def _table(title: str, *tables: Table | None, sentences: Sequence[str] = ()) -> str:
+    """A section of the tables that have rows, each with its note, several with captions; nothing where none has.
+
+    `sentences` stand before the tables, each a paragraph.
+    """
     held = [table for table in tables if table is not None and table.rows]
     told = []
     for table in held:
         caption = f"{one_line(table.caption)}:\n\n" if len(held) > 1 else ""
         note = f"\n{one_line(table.note)}\n" if table.note else ""
         told.append(caption + to_markdown(without_empty_columns(table, keep=1)) + note)
-    return _section(title, "\n".join(told)) if told else ""
+    said = "".join(f"{one_line(sentence)}\n\n" for sentence in sentences)
+    return _section(title, said + "\n".join(told)) if told else ""
 
 
 def one_line(text: str) -> str:

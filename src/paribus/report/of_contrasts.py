@@ -1,6 +1,7 @@
 """Records about one contrast: treatment minus baseline, estimated, extrapolated, priced and set beside other figures.
 
-Each may tell an outcome, and passes `door.due` before anything is made of it. Losses are nats per token.
+Each may tell an outcome, and passes `door.due` before anything is made of it. Losses are nats per token, of a
+task nats per target.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class BudgetGap:
     budget_tokens: int
     seeds: tuple[int, ...]
     differences: tuple[float, ...]
-    """treatment minus baseline, nats per token, one a seed"""
+    """treatment minus baseline, nats per token (of a task per target), one a seed"""
     mean: float | None
     interval: tuple[float, float] | None
     """t interval at the level of the verdict's"""

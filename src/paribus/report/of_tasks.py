@@ -10,6 +10,7 @@ from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.report.of_robustness import RateRow
+from paribus.stats.chance import AgainstChance
 from paribus.stats.rounding import MINUS
 
 CAUTION = (
@@ -168,6 +169,38 @@ class AcquisitionRow:
     """one a seed; None: not within the budget"""
     plateau: str
     """where the arm ends, such as "sits on 'any content of the row' (2.08 nats)" """
+    diverged: tuple[int, ...] = ()
+    """seeds that diverged, none of which is among `seeds`"""
+
+
+@dataclass(frozen=True)
+class ChanceRow:
+    """How one arm fared where nothing can be learned: chance is the floor, so that below chance it has read targets."""
+
+    scale: str
+    arm: str
+    slice: str
+    seeds: tuple[int, ...]
+    losses_nats_per_target: tuple[float, ...]
+    """on held-out inputs, one a seed"""
+    inputs: tuple[int, ...]
+    """that were scored, one a seed"""
+    found: AgainstChance
+
+
+@dataclass(frozen=True)
+class LearntRow:
+    """What the held-out loss of one arm amounts to in the task's own unit, on one slice."""
+
+    scale: str
+    arm: str
+    slice: str
+    seeds: tuple[int, ...]
+    unit: str
+    whole: float
+    """all there is to learn, in `unit`"""
+    amounts: tuple[float, ...]
+    """one a seed, in `unit`; below 0: worse than knowing nothing"""
 
 
 @dataclass(frozen=True)
@@ -194,7 +227,7 @@ class SliceDifference:
     """nats per target, mean over seeds"""
     interval: tuple[float, float] | None
     interval_confidence: float
-    """of every interval of the row"""
+    """of `interval` and `metric_interval`; those of milestones and of updates to the threshold are at 95 %"""
     seeds: tuple[int, ...]
     differences: tuple[float | None, ...]
     """of the areas, one a seed; None where a cell of the pair diverged"""
@@ -236,6 +269,10 @@ class TaskContent:
     differences: tuple[SliceDifference, ...] = ()
     rates: tuple[RateRow, ...] = ()
     """the contrasts at other learning rates, where the file declares them"""
+    at_chance: tuple[ChanceRow, ...] = ()
+    """every arm on the slices whose chance is their floor"""
+    learnt: tuple[LearntRow, ...] = ()
+    """every arm on the slices for which the task declares a unit of what is learnt"""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@ from paribus.report.by_seed import by_seed_table
 from paribus.report.content import ReportContent
 from paribus.report.estimates import estimates_table, spread_table
 from paribus.report.evidence import Shown, may_compare
+from paribus.report.overlap import overlap_section
 from paribus.report.positions import grouping
 from paribus.report.readings import fine_table, glance_table
 from paribus.report.retrieval import retrieval_section
+from paribus.report.robustness import robustness_section
 from paribus.report.tables import Table
 from paribus.report.task_section import task_section
 
@@ -46,12 +48,14 @@ def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
     parts: list[Part] = [
         _caveats(content),
         *([] if content.task is None else [task_section(content.task, rows)]),
+        overlap_section(content.overlap, rows, _WAITS if _waits(rows) else ""),
         _estimates(content, rows),
         _by_seed(content, rows),
         _noise(content),
         _loss(content, rows),
         _milestones(content, rows),
         _budgets(content, rows),
+        *([robustness_section(content.robustness, _WAITS if _waits(rows) else "")] if content.task is None else []),
         _diagnostics(content, rows),
         *([] if content.task is None else [retrieval_section(content.retrieval)]),
         _interventions(content, rows),
@@ -73,6 +77,10 @@ def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
         tuple(part for part in parts if isinstance(part, Section)),
         tuple(part for part in parts if isinstance(part, Absent)),
     )
+
+
+def _waits(rows: Sequence[Shown]) -> bool:
+    return any(row.waiting for row in rows)
 
 
 def _tables(anchor: str, found: Sequence[Table | None], style: str = "dense") -> tuple[PageTable, ...]:
@@ -130,16 +138,15 @@ def _milestones(content: ReportContent, rows: Sequence[Shown]) -> Part:
 def _budgets(content: ReportContent, rows: Sequence[Shown]) -> Part:
     title = "Beyond the budget"
     if not content.budget_gaps and not content.budget_summaries:
-        waits = any(row.waiting for row in rows)
         how = (
             "Milestones are never extrapolated; train at least 3 budgets to their own end (`budgets_tokens = [...]` in "
             "[scales.NAME]; the scale's own budget is one of them)."
         )
-        return Absent(title, _WAITS if waits else how)
+        return Absent(title, _WAITS if _waits(rows) else how)
     tables_of = (
         budgets.multipliers_table(content.budget_summaries),
-        envelopes.envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries),
-        budgets.gaps_table(content.budget_gaps),
+        envelopes.envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries, content.loss_unit),
+        budgets.gaps_table(content.budget_gaps, content.loss_unit),
     )
     found = _tables("budgets", tables_of)
     return Section("budgets", title, figures=tuple(budgets.gap_figures(content)), tables=found)
@@ -170,7 +177,7 @@ def _diagnostics(content: ReportContent, rows: Sequence[Shown]) -> Part:
 def _interventions(content: ReportContent, rows: Sequence[Shown]) -> Part:
     title = "Interventions at evaluation"
     blocks = figures.intervention_blocks(content, rows)
-    waiting = any(row.waiting for row in rows)
+    waiting = _waits(rows)
     if not blocks:
         return Absent(title, _WAITS if waiting else "No intervention was made in this study.")
     sentence = "What a trained model loses when a part of it is changed at evaluation: what it relies on, no verdict."
@@ -185,11 +192,11 @@ def _cost(content: ReportContent, rows: Sequence[Shown]) -> Part:
             "times of training runs are no comparison."
         )
         return Absent(title, how)
-    waits = any(row.waiting for row in rows)
-    picture = costs.gains_picture(content.costs, "figure-cost")
+    waits = _waits(rows)
+    picture = costs.gains_picture(content.costs, "figure-cost", content.loss_unit)
     caption = "Markers: the mean difference; bars: its interval. Steps and seconds may disagree: both are told."
     drawn = () if picture is None else (picture_figure("", caption, picture, "cost"),)
-    found = _tables("cost", [costs.gains_table(content.costs), costs.machines_table(content.costs)])
+    found = _tables("cost", [costs.gains_table(content.costs, content.loss_unit), costs.machines_table(content.costs)])
     return Section("cost", title, (f"Gains: {_WAITS[0].lower()}{_WAITS[1:]}",) if waits else (), drawn, found)
 
 
@@ -271,7 +278,7 @@ def _parameters(content: ReportContent) -> Part:
 
 
 def _seeds(content: ReportContent, rows: Sequence[Shown]) -> Part:
-    table = tables.without_empty_columns(tables.seeds_table(content.cells), keep=4)
+    table = tables.without_empty_columns(tables.seeds_table(content.cells, content.loss_unit), keep=4)
     found = _tables("runs", [table])
     said = (_OTHERS,) if not all(row.settled for row in rows) else ()
     return (

@@ -105,17 +105,17 @@ def _against(treatment: int | None, baseline: int | None) -> str:
     return f"{count(treatment)}\n{more}{share}"
 
 
-def seeds_table(cells: Sequence[CellRow]) -> Table:
-    """Every training run, finished or not. Losses are nats per token; rates and times belong to one host."""
+def seeds_table(cells: Sequence[CellRow], unit: str = "nats per token") -> Table:
+    """Every training run, finished or not. Losses are in `unit`; rates and times belong to one host."""
     columns = (
         Column("scale"),
         Column("arm"),
         Column("seed", numeric=True),
         Column("state"),
-        Column("test", "nats per token", numeric=True),
+        Column("test", unit, numeric=True),
         Column("test", "bits per byte", numeric=True),
-        Column("validation", "nats per token", numeric=True),
-        Column("last training loss", "nats per token", numeric=True),
+        Column("validation", unit, numeric=True),
+        Column("last training loss", unit, numeric=True),
         Column("wall time", numeric=True),
         Column("tokens per second", numeric=True),
         Column("digest"),

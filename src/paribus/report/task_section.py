@@ -14,6 +14,9 @@ from paribus.report.numbers import count, significant
 from paribus.report.of_tasks import (
     CAUTION,
     NOT_INFORMATIVE,
+    AcquisitionRow,
+    ChanceRow,
+    LearntRow,
     SliceDifference,
     TaskContent,
     TaskDefinition,
@@ -23,6 +26,7 @@ from paribus.report.of_tasks import (
 )
 from paribus.report.robustness import due_rates, robustness_table
 from paribus.report.tables import Column, Table, without_empty_columns
+from paribus.report.task_arm_tables import acquired_by_seed_table, chance_table, leak_sentences, learnt_table
 from paribus.report.task_tables import acquisition_table, differences_table, levels_table, readings_table
 from paribus.stats.rounding import MINUS, percent
 
@@ -39,18 +43,21 @@ def due_task(task: TaskContent, rows: Sequence[Shown]) -> TaskContent:
     return replace(
         task,
         curves=tuple(c for c in task.curves if may_tell(rows, c.scale, c.arm, c.seed)),
-        acquisitions=tuple(
-            row
-            for row in task.acquisitions
-            if row.seeds and all(may_tell(rows, row.scale, row.arm, seed) for seed in row.seeds)
-        ),
+        acquisitions=tuple(row for row in task.acquisitions if _told(row, rows)),
         differences=tuple(
             row if may_span(rows, row.scale) else _without_intervals(row)
             for row in task.differences
             if is_due(rows, row.contrast, row.scale)
         ),
         rates=due_rates(task.rates, rows),
+        at_chance=tuple(row for row in task.at_chance if _told(row, rows)),
+        learnt=tuple(row for row in task.learnt if _told(row, rows)),
     )
+
+
+def _told(row: AcquisitionRow | ChanceRow | LearntRow, rows: Sequence[Shown]) -> bool:
+    """Whether what was made of an arm's seeds may be told: each of them may."""
+    return bool(row.seeds) and all(may_tell(rows, row.scale, row.arm, seed) for seed in row.seeds)
 
 
 def expectation_lines(task: TaskContent | None, rows: Sequence[Shown]) -> list[str]:
@@ -80,12 +87,19 @@ def task_section(task: TaskContent | None, rows: Sequence[Shown]) -> Section | A
     if task is None:
         return Absent(TITLE, "The corpus of this study is text; a synthetic task is declared as its corpus.")
     text = task.definition.text
-    sentences = (f"{_capital(text.sentence)} {budget_sentence(task.definition)}", calibration_sentence(task.definition))
+    sentences = (
+        *leak_sentences(task.at_chance),
+        f"{_capital(text.sentence)} {budget_sentence(task.definition)}",
+        calibration_sentence(task.definition),
+    )
     if not task.curves and not task.acquisitions and not task.differences:
         return Absent(TITLE, "No cell has trained yet, or nothing of it is due before the planned seeds are complete.")
     scales = list(dict.fromkeys(curve.scale for curve in task.curves))
     found = [
+        chance_table(task),
+        learnt_table(task),
         acquisition_table(task),
+        acquired_by_seed_table(task),
         differences_table(task),
         readings_table(task.differences),
         robustness_table(task.rates),
@@ -159,11 +173,14 @@ def calibration_sentence(definition: TaskDefinition) -> str:
     found = definition.calibration
     if found is None:
         return "The difficulty of this task was not calibrated."
+    if not found.seeds:
+        return _capital(found.sentence)
     whose = "the baseline alone" if found.on_baseline else "more than the baseline"
     seeds = "1 calibration seed" if found.seeds == 1 else f"{found.seeds} calibration seeds"
     crossed = ", ".join("never" if at is None else percent(round(at, 3)) for at in found.crossed_at_shares)
     where = f"; shares of the budget at which they crossed the threshold: {crossed}" if crossed else ""
-    return f"Difficulty was set on {whose}, on {seeds}{where}. {found.sentence}".strip()
+    where = "" if found.sentence else where  # the sentence names them by slice
+    return f"Difficulty was set on {whose}, on {seeds}{where}. {_capital(found.sentence)}".strip()
 
 
 def _without_intervals(row: SliceDifference) -> SliceDifference:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from paribus.report.numbers import count, interval
 from paribus.report.of_tasks import (
+    AcquisitionRow,
     MilestoneDifference,
     SliceDifference,
     TaskContent,
@@ -40,7 +41,7 @@ def acquisition_table(task: TaskContent) -> Table:
             row.arm,
             *([row.scale] if _several_scales(task) else []),
             fixed(row.area_nats_per_target, 3),
-            acquired(row.acquired_at_updates, task.definition.text.updates_at(row.scale)),
+            acquired(_with_diverged(row), task.definition.text.updates_at(row.scale)),
             fixed(row.final_nats_per_target, 3),
             row.plateau or MISSING,
         )
@@ -50,9 +51,15 @@ def acquisition_table(task: TaskContent) -> Table:
     budget = " or ".join(dict.fromkeys(count(task.definition.text.updates_at(scale)) for scale in scales))
     note = (
         f"The area is the mean over all {budget} updates and depends on them. Acquired: two windows in a row below the "
-        "threshold, half-way from the floor to chance; seeds that never are count as later than the budget."
+        "threshold, half-way from the floor to chance or, where a shortcut is as low, to that; seeds that never are, "
+        "and those that diverged, count as later than the budget."
     )
     return Table("What each arm acquired", columns, body, note)
+
+
+def _with_diverged(row: AcquisitionRow) -> tuple[int | None, ...]:
+    """Where something can be acquired, a cell that diverged did not; dropping it would flatter its arm."""
+    return (*row.acquired_at_updates, *(None for _ in row.diverged)) if row.acquired_at_updates else ()
 
 
 def acquired(updates: Sequence[int | None], budget: int) -> str:
@@ -76,46 +83,51 @@ def differences_table(task: TaskContent) -> Table:
         Column("area", "nats per target", numeric=True),
         *(Column(when, "nats per target", numeric=True) for when in MILESTONES),
         Column("updates to threshold", "log2", numeric=True),
-        Column("not acquired", "seeds of each arm", numeric=True),
-        Column("agreement"),
     )
     body = tuple(
         (
             f"{row.contrast}\n{row.compared}",
             asked(row.slice),
             *([row.scale] if _several_scales(task) else []),
-            declared(row.expected),
+            declared_cell(row),
             difference_cell(row.area_difference, row.interval),
             *milestone_cells(row.milestones),
             updates_cell(row, task.definition.text.updates_at(row.scale)),
-            f"{row.censored[0]} / {row.censored[1]}" if told else MISSING,
-            agreement_cell(row),
         )
         for row in task.differences
-        for told in (row.log2_updates_difference is not None or any(row.censored),)
     )
     accents = tuple("primary" if row.slice == task.definition.text.primary else "" for row in task.differences)
     levels = list(dict.fromkeys(percent(row.interval_confidence) for row in task.differences))
     held = f"Intervals: paired t over seeds, {levels[0]}, not adjusted for their number. " if len(levels) == 1 else ""
     held += f"Bold: {asked(task.definition.text.primary)}, which the primary is about. " if any(accents) else ""
     marks = legend(row.agreement for row in task.differences)
-    note = f"{held}The first two milestones are mid-schedule. Not acquired: treatment / baseline. {marks}".strip()
+    held += "The first two milestones are mid-schedule. Lacking: seeds of treatment / baseline that did not acquire it."
+    note = f"{held} {marks}".strip()
     return Table("Treatment minus baseline: descriptive, no verdict", columns, body, note, accents)
 
 
-def agreement_cell(row: SliceDifference) -> str:
-    """The mark and, where it is about another metric than the area, the difference that it was judged by."""
+def declared_cell(row: SliceDifference) -> str:
+    """The declared sign, its mark below, and whether that is about another metric than the area."""
+    lines = [declared(row.expected), mark(row.agreement), "by its own metric" if row.agreement and row.metric else ""]
+    return "\n".join(filter(None, lines))
+
+
+def judged_sentence(row: SliceDifference) -> str:
+    """The difference that the mark was judged by, where it is about another metric than the area; empty otherwise."""
     if not row.agreement or not row.metric:
-        return mark(row.agreement) or MISSING
+        return ""
     judged = difference_cell(row.metric_difference, row.metric_interval).replace("\n", " ")
-    return f"{mark(row.agreement)}\non {row.metric}: {judged} {row.metric_unit}"
+    return f"The declared sign was judged on {row.metric}: {judged} {row.metric_unit}."
 
 
 def updates_cell(row: SliceDifference, budget_updates: int) -> str:
-    """Difference of log2 updates to the threshold, or a dash and why: restricted to the budget all are equal."""
+    """Difference of log2 updates to the threshold and the seeds of either arm that lack it, or a dash and why:
+    restricted to the budget all are equal where no cell acquired it."""
     if row.log2_updates_difference is None and row.seeds and min(row.censored) == len(row.seeds):
-        return f"{MISSING}\nno cell acquired it within {count(budget_updates)} updates"
-    return difference_cell(row.log2_updates_difference, row.log2_updates_interval)
+        return f"{MISSING}\nnone within {count(budget_updates)}"
+    told = row.log2_updates_difference is not None or any(row.censored)
+    lacking = f"\nlacking {row.censored[0]} / {row.censored[1]}" if told else ""
+    return difference_cell(row.log2_updates_difference, row.log2_updates_interval) + lacking
 
 
 def difference_cell(mean: float | None, bounds: tuple[float, float] | None, *, coarser: int = 0) -> str:
@@ -135,7 +147,8 @@ def readings_table(differences: Sequence[SliceDifference]) -> Table:
     """What can and cannot be read from each row, in sentences."""
     body = []
     for row in differences:
-        said = " ".join(part for part in (row.informative_sentence, row.ratio_sentence, row.rate_sentence) if part)
+        parts = (row.informative_sentence, row.ratio_sentence, judged_sentence(row), row.rate_sentence)
+        said = " ".join(filter(None, parts))
         if said:
             body.append((f"{row.contrast}\n{row.compared}", asked(row.slice), said))
     columns = (Column("contrast"), Column("slice"), Column("reading"))
@@ -155,7 +168,7 @@ def levels_table(definition: TaskDefinition) -> Table:
         (
             asked(levels.slice),
             fixed(levels.chance, 3),
-            fixed(levels.threshold, 3),
+            fixed(levels.threshold, 3) if levels.threshold > levels.floor else MISSING,
             fixed(levels.floor, 3),
             "; ".join(f"{what}: {fixed(nats, 3)}" for what, nats in levels.shortcuts.items()) or MISSING,
         )

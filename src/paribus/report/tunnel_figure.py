@@ -17,6 +17,7 @@ from paribus.report import canvas
 from paribus.report.canvas import INK, Picture
 from paribus.report.numbers import interval
 from paribus.report.of_tasks import TunnelRow, asked, legend, mark, sign
+from paribus.report.tunnel_table import MILESTONE_CONFIDENCE
 from paribus.stats.rounding import MINUS, decimals_for, fixed, percent
 
 _ACCENT = "#0072b2"
@@ -162,7 +163,8 @@ def _names(axes: Axes, place: int, row: TunnelRow, layout: _Layout) -> None:
     of = row.difference
     question = f"asked: {canvas.label(asked(of.slice), 22)}, declared {sign(of.expected) or 'nothing'}"
     if layout.stacked:
-        told = "" if row.waiting else "  ".join(part for part in (mark(of.agreement), *_estimate(row)[:1]) if part)
+        estimate = " ".join(_estimate(row)).removesuffix(" interval")  # there is no room for the word
+        told = "" if row.waiting else "  ".join(part for part in (mark(of.agreement), estimate) if part)
         lines = [(canvas.label(f"{row.task}: {row.title}", 42), True)]
         lines += [(canvas.label(of.compared, 46), False), (question, False), (told, False)]
         _stack(axes, (0, place - 0.5), 0, 8.0, lines)
@@ -232,10 +234,14 @@ def _in_words(rows: Sequence[TunnelRow]) -> str:
 
 def caption(rows: Sequence[TunnelRow]) -> str:
     """What the figure of these rows shows and how to read it."""
+    drawn = [row.difference for row in rows if not row.waiting]
+    levels = list(dict.fromkeys(percent(of.interval_confidence) for of in drawn if of.interval is not None))
+    level = f"{levels[0]} paired t interval" if len(levels) == 1 else "paired t interval at the level written beside it"
     grey = "Grey: the side (or 0) that was declared before. " if any(row.difference.expected for row in rows) else ""
     return (
         f"Treatment {MINUS} baseline, nats per target. Dots: seeds, which shared initial weights and rows; diamond and "
-        "bar: mean and paired t interval. Every row has its own scale, written at its ends: compare a row with zero, "
-        f"not with other rows. {grey}Up at a milestone: the treatment loses more. "
+        f"bar: mean and {level}. Every row has its own scale, written at its ends: compare a row with zero, "
+        f"not with other rows. {grey}Up at a milestone: the treatment loses more; bars there: "
+        f"{percent(MILESTONE_CONFIDENCE)} intervals, not adjusted for their number. "
         f"{legend(one for row in rows for one in row.marks)}"
     ).strip()

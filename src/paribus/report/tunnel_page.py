@@ -24,7 +24,7 @@ from paribus.report.task_section import calibration_sentence, definition_block
 from paribus.report.task_tables import levels_table
 from paribus.report.tunnel_door import WORDS, due_tunnel
 from paribus.report.tunnel_figure import caption, scale_of, tunnel_figure
-from paribus.report.tunnel_table import head_of, readings_table, tally_of, tunnel_table
+from paribus.report.tunnel_table import MILESTONE_CONFIDENCE, head_of, readings_table, tally_of, tunnel_table
 from paribus.stats.words import Word
 
 PAGE, FIGURE, TEXT, DATA = "tunnel.html", "tunnel.svg", "tunnel.md", "tunnel.json"
@@ -76,7 +76,8 @@ def tunnel_markdown(content: TunnelContent) -> str:
 
 def tunnel_json(content: TunnelContent) -> str:
     """All numbers in full, of a content that went through `due_tunnel`; what is not finite is null."""
-    data = {"format": FORMAT, "caution": CAUTION, "files": [], **asdict(content)}
+    levels = {"milestone_confidence": MILESTONE_CONFIDENCE}  # that of an area is its row's
+    data = {"format": FORMAT, "caution": CAUTION, "files": [], **levels, **asdict(content)}
     return json.dumps(finite(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 

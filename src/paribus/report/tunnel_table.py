@@ -18,6 +18,9 @@ from paribus.report.tables import Column, Table, without_empty_columns
 from paribus.report.task_tables import MILESTONES, acquired, difference_cell, milestone_cells
 from paribus.stats.rounding import MISSING, percent, probability
 
+MILESTONE_CONFIDENCE = 0.95
+"""of the intervals of milestones, and of ratios of updates, in every set: they describe, and no word rests on them"""
+
 
 def tunnel_table(content: TunnelContent) -> Table:
     """One row a task and contrast, of a content that went through `due_tunnel`; for the page, Markdown, a terminal."""
@@ -33,24 +36,46 @@ def tunnel_table(content: TunnelContent) -> Table:
         *((Column("verdict"), Column("adjusted p", "Holm", numeric=True)) if full else ()),
     )
     body = tuple(_cells(row, full) for row in content.rows)
-    levels = list(dict.fromkeys(percent(row.difference.interval_confidence) for row in content.rows))
-    about = f"Intervals: paired t over seeds, {', '.join(levels)}. " if levels else ""
-    if full:
-        rule = (
-            "Verdicts are those of the tasks' own studies on the area; the adjusted p is by Holm's procedure over all "
-            "rows of the suite. "
-        )
-    else:
-        rule = f"{direction_check(content)} Nothing is adjusted for the number of rows. "
+    rule = _levels_of_a_family(content) if full else _one_level(content)
     marks = legend(one for row in content.rows for one in row.marks)
-    note = f"{about}{rule}The first two milestones are mid-schedule. {marks}".strip()
+    note = f"{rule}The first two milestones are mid-schedule. {marks}".strip()
     table = Table("Treatment minus baseline on each task's primary slice", columns, body, note)
     return without_empty_columns(table, keep=4)
+
+
+def _one_level(content: TunnelContent) -> str:
+    levels = list(dict.fromkeys(percent(row.difference.interval_confidence) for row in content.rows))
+    about = f"Intervals, those of milestones too: paired t over seeds, {', '.join(levels)}. " if levels else ""
+    return f"{about}{direction_check(content)} Nothing is adjusted for the number of rows. "
+
+
+def _levels_of_a_family(content: TunnelContent) -> str:
+    """Which interval is at which level, and what each is for (rules of evidence, section 2)."""
+    shown = [row for row in content.rows if not row.waiting]
+    if not shown:
+        return ""
+    said = (
+        f"Intervals of areas: paired t over seeds, at the level written beside each, at which Holm's procedure tested "
+        f"the row; verdicts and adjusted p are of that test, over all {len(content.rows)} rows at 5 % together. "
+        "Equivalence is tested likewise in a family of its own, by two one-sided tests. "
+    )
+    if any(row.p_holm is None for row in shown):
+        said += f"A row without an adjusted p was not tested: its interval, {percent(0.95)}, describes. "
+    mid = sum(one.interval is not None for row in shown for one in row.difference.milestones[:3])
+    if mid:
+        by_chance = f"{(1 - MILESTONE_CONFIDENCE) * mid:.2g}"
+        said += (
+            f"Milestones: {percent(MILESTONE_CONFIDENCE)} each, not adjusted, and no word rests on them: of {mid} such "
+            f"intervals {by_chance} would miss 0 on average if nothing differed. "
+        )
+    return said
 
 
 def _cells(row: TunnelRow, full: bool) -> tuple[str, ...]:
     of = row.difference
     area = difference_cell(of.area_difference, of.interval)
+    if full and of.area_difference is not None and of.interval is not None:
+        area += f" {percent(of.interval_confidence)}"
     if row.waiting:
         area = f"{MISSING}\n{len(of.seeds)} of {row.planned_seeds} pairs"
     elif of.area_difference is None and (lost := sum(d is None for d in of.differences)):

@@ -10,6 +10,8 @@ from paribus.report.content import (
     InterventionText,
     ReportContent,
 )
+from paribus.report.evidence import shown
+from paribus.report.overlap import due_overlap
 from paribus.reporting.budgets import budgets
 from paribus.reporting.caveats import caveats
 from paribus.reporting.costs import costs
@@ -17,9 +19,11 @@ from paribus.reporting.equality import held_equal
 from paribus.reporting.estimates import across_scales, estimates
 from paribus.reporting.mechanism import diagnostics, interventions, route_changes
 from paribus.reporting.noise import noise
+from paribus.reporting.overlap import overlap, overlap_caveats
 from paribus.reporting.published import published
 from paribus.reporting.records import cell_row, corpus, curve, distinct_looks, pair_rows
 from paribus.reporting.retrieval import retrieval
+from paribus.reporting.robustness import robustness
 from paribus.reporting.task_study import task_content
 from paribus.reporting.tasks import tasks
 from paribus.stats.rule import Verdict
@@ -44,7 +48,10 @@ def report_content(
         for cell in study.cells.values()
         if cell.state == "complete" and cell.key[3] == spec.STUDY and cell.key[2] in planned
     ]
+    without_overlap = tuple(overlap(study, verdicts))
+    told = overlap_caveats(due_overlap(without_overlap, [shown(verdict) for verdict in verdicts]))
     changes, lost_routes = route_changes(complete)
+    of_task = task_content(study, verdicts, planned)
     values = tuple(value for cell in complete for value in diagnostics(study, cell))
     return ReportContent(
         study=study.experiment.study,
@@ -72,7 +79,12 @@ def report_content(
         looks=tuple(distinct_looks(study)),
         environment=study.plan["environment"],
         corpus=corpus(study),
-        caveats=(*caveats(study, verdicts), *lost_routes, *(tuning_caveats(tuning) if tuning is not None else ())),
+        caveats=(
+            *caveats(study, verdicts),
+            *told,
+            *lost_routes,
+            *(tuning_caveats(tuning) if tuning is not None else ()),
+        ),
         repeat_command=repeat_command,
         pairs=tuple(pair_rows(study)),
         interventions=tuple(value for cell in complete for value in interventions(cell)),
@@ -82,13 +94,15 @@ def report_content(
         ),
         route_changes=tuple(changes),
         estimates=(*estimates(study, verdicts), *across_scales(study, verdicts)),
+        overlap=without_overlap,
         noise=self_noise,
         budget_gaps=found.gaps,
         gap_forms=found.forms,
         budget_summaries=found.summaries,
         costs=tuple(costs(study, verdicts)),
         tasks=tuple(tasks(study, verdicts)),
-        task=task_content(study, verdicts, planned),
+        robustness=tuple(robustness(study, verdicts)) if of_task is None else (),
+        task=of_task,
         retrieval=tuple(retrieval(study, values)),
         published=tuple(published(study, verdicts, self_noise, experiment_folder)),
         trials=() if tuning is None else trial_rows(tuning),

@@ -9,7 +9,10 @@ from paribus.optim.config import OptimiserConfig
 from paribus.reading.cell import ENDED, UNUSED
 from paribus.reading.evidence import unequal_documents
 from paribus.reading.study import ReadStudy
+from paribus.report.evidence import may_compare, shown
 from paribus.report.of_tasks import CAUTION
+from paribus.report.task_arm_tables import leak_sentences
+from paribus.reporting.chance import chance_rows
 from paribus.reporting.equality import complete_groups, held_equal
 from paribus.stats.rule import Verdict, Word
 
@@ -67,14 +70,17 @@ def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
         )
     if any(contrast.metric.startswith("validation.") for contrast in study.experiment.contrasts.values()):
         found.append("A verdict on the validation split is only as good as that split's distance from tuning.")
-    found += _of_task(study) if of_task else [ONE_COLLECTION]
+    found += _of_task(study, verdicts) if of_task else [ONE_COLLECTION]
     if any(verdict.word is Word.WAITING for verdict in verdicts):
         found.append("Not all planned seeds are there yet; no verdict is due.")
     return found
 
 
-def _of_task(study: ReadStudy) -> Iterator[str]:
-    """What holds of a synthetic task, and of no text."""
+def _of_task(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[str]:
+    """What holds of a synthetic task, and of no text. A leak comes first, once it is due."""
+    rows = [shown(verdict) for verdict in verdicts]
+    arms = chance_rows(study, {*study.experiment.seeds.numbers})
+    yield from leak_sentences([row for row in arms if may_compare(rows, row.scale)])
     yield CAUTION
     yield "Every seed has rows of its own: the verdict is about new rows of this task at these knobs and this budget."
     calibration = calibration_of(study.experiment)

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from paribus.experiment import spec
+from paribus.reading.evidence import unit_of
 from paribus.reading.study import ReadStudy
 from paribus.report.content import CostRow
-from paribus.reporting.due import DIVERGED, SILENT, confidence_of, losses_by_budget, once
+from paribus.reporting.due import DIVERGED, SILENT, confidence_of, losses_by_budget, nll_metric, once
 from paribus.stats.iso import IsoComparison, IsoView, iso_comparison
 from paribus.stats.rule import Verdict, Word
 from paribus.stats.step_ratio import StepRatio, step_ratio
@@ -40,7 +41,7 @@ def costs(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[CostRow]:
             step_time=timed,
             at_tokens=tokens[-1],
             seeds=seeds,
-            unit="nats per token",
+            unit=unit_of(study.experiment, contrast.model_copy(update={"metric": nll_metric(contrast)})),
             dependent=study.experiment.scales[scale].budget_cells == "branches",
             confidence=confidence_of(verdict),
         )

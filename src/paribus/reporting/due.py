@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from paribus.data.updates import updates_of
 from paribus.experiment import spec
 from paribus.experiment.metrics import parse
 from paribus.reading.cell import ReadCell, same_documents
@@ -61,7 +62,7 @@ def groups(
 
 
 def nll_metric(contrast: spec.Contrast) -> str:
-    """The split of the contrast's metric in nats per token, which budgets and costs are stated in."""
+    """The split of the contrast's metric as a loss in nats, which budgets and costs are stated in."""
     return parse(contrast.metric).held_out_split + ".nll"
 
 
@@ -70,7 +71,8 @@ def losses_by_budget(
 ) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, NDArray[np.float64]]]:
     """Trained tokens (whole updates), seeds, and of each arm the losses [seed budget] of finished schedules.
 
-    Nats per token; NaN for a cell that is not complete, and for a pair whose cells scored different documents.
+    Nats per token, of a task per target; NaN for a cell that is not complete, and for a pair whose cells scored
+    different documents.
     """
     scale = study.experiment.contrast_scale(contrast)
     size = study.experiment.scales[scale]
@@ -89,5 +91,5 @@ def losses_by_budget(
                 for table in tables.values():
                     table[row, column] = np.nan
     batch = study.experiment.arm(contrast.arms[-1]).batch_tokens
-    trained = tuple(-(-budget // batch) * batch for budget in (*size.budgets_tokens, size.budget_tokens))
+    trained = tuple(updates_of(budget, batch) * batch for budget in (*size.budgets_tokens, size.budget_tokens))
     return trained, seeds, tables

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from paribus.experiment.metrics import parse
 from paribus.experiment.spec import STUDY, Contrast, rate_variant
+from paribus.reading.cell import same_documents
 from paribus.reading.evidence import unit_of
 from paribus.reading.study import ReadStudy
 from paribus.reading.task_arms import CONFIDENCE, t_interval
 from paribus.report.of_robustness import RateRow
+from paribus.report.robustness import rate_sentence
 from paribus.reporting.due import counted_seeds, due, signs
-from paribus.stats.learning import RateDifference, depends_on_rate
-from paribus.stats.rounding import MINUS, fixed
+from paribus.stats.rounding import MINUS
 from paribus.stats.rule import Verdict
+
+__all__ = ["at_rates", "compared", "rate_sentence", "robustness"]
 
 
 def compared(contrast: Contrast) -> str:
@@ -41,25 +45,16 @@ def at_rates(study: ReadStudy, name: str, contrast: Contrast, seeds: Sequence[in
     return found + [_at(study, name, contrast, f, rate_variant(f), beside) for f in declared.rate_factors]
 
 
-def rate_sentence(found: Sequence[RateRow]) -> str:
-    """That the sign depends on the learning rate, with the difference at each; empty where nothing says so."""
-    known = [row for row in found if row.mean is not None]
-    differences = [RateDifference(row.factor, row.mean, row.interval) for row in known if row.mean is not None]
-    word = depends_on_rate(differences) if len(differences) > 1 else ""
-    if not word:
-        return ""
-    listed = ", ".join(f"{fixed(at.mean, 3, signed=True)} at {at.factor:g} times" for at in known)
-    lost = ", ".join(f"{row.diverged} at {row.factor:g} times" for row in found if row.diverged)
-    return f"The sign {word}: {listed}." + (f" Cells diverged: {lost}." if lost else "")
-
-
 def _at(study: ReadStudy, name: str, contrast: Contrast, factor: float, variant: str, seeds: Sequence[int]) -> RateRow:
     scale = study.experiment.contrast_scale(contrast)
     groups = [[study.cells[scale, arm, seed, variant] for arm in contrast.arms] for seed in seeds]
     # An arm may enter an interaction twice: its cell diverged once.
     diverged = {cell.key for group in groups for cell in group if cell.state == "diverged"}
+    split = parse(contrast.metric).held_out_split
     values = []
     for group in groups:
+        if not same_documents(group, split):
+            continue  # losses on different documents make no pair
         known = [value for cell in group if (value := cell.final(contrast.metric)) is not None]
         if len(known) == len(group):
             values.append(sum(sign * value for sign, value in zip(signs(contrast), known, strict=True)))

@@ -18,12 +18,14 @@ from paribus.report.of_tasks import (
     AcquisitionRow,
     CalibrationText,
     LearningCurve,
+    LearntRow,
     SliceDifference,
     SliceLevels,
     TaskContent,
     TaskDefinition,
     TaskText,
 )
+from paribus.reporting.chance import chance_rows
 from paribus.reporting.due import due
 from paribus.reporting.robustness import robustness
 from paribus.reporting.task_differences import describe_contrast
@@ -41,10 +43,27 @@ def task_content(study: ReadStudy, verdicts: tuple[Verdict, ...], seeds: set[int
     return TaskContent(
         found,
         tuple(curve for cell in complete for name in slices if (curve := _curve(cell, name)) is not None),
-        tuple(_acquisitions(study, complete, slices)),
+        tuple(_acquisitions(study, complete, slices, seeds)),
         tuple(_differences(study, verdicts, found)),
         tuple(robustness(study, verdicts)),
+        tuple(chance_rows(study, seeds)),
+        tuple(_learnt(study, complete)),
     )
+
+
+def _learnt(study: ReadStudy, cells: list[ReadCell]) -> Iterator[LearntRow]:
+    """Held-out losses in the unit that the task declares."""
+    task = study.experiment.base.task
+    for name, learnt in ({} if task is None else task.learnt()).items():
+        for scale, arm in dict.fromkeys((cell.key[0], cell.key[1]) for cell in cells):
+            losses = {
+                cell.key[2]: nats
+                for cell in cells
+                if cell.key[:2] == (scale, arm) and (nats := cell.final(f"test.nll.{name}")) is not None
+            }
+            if losses:
+                amounts = tuple(map(learnt.amount, losses.values()))
+                yield LearntRow(scale, arm, name, tuple(losses), learnt.unit, learnt.whole, amounts)
 
 
 def definition(study: ReadStudy) -> TaskDefinition | None:
@@ -102,16 +121,20 @@ def _curve(cell: ReadCell, name: str) -> LearningCurve | None:
     return LearningCurve(scale, arm, seed, name, ends, tuple(loss.tolist()), tuple(floor.excess.tolist()))
 
 
-def _acquisitions(study: ReadStudy, cells: list[ReadCell], slices: tuple[str, ...]) -> Iterator[AcquisitionRow]:
+def _acquisitions(
+    study: ReadStudy, cells: list[ReadCell], slices: tuple[str, ...], planned: set[int]
+) -> Iterator[AcquisitionRow]:
     places = dict.fromkeys((cell.key[0], cell.key[1]) for cell in cells)
     for scale, arm in places:
         seeds = tuple(cell.key[2] for cell in cells if cell.key[:2] == (scale, arm))
         of = TaskArm(study, scale, arm, seeds)
+        diverged = tuple(s for s in sorted(planned) if study.cells[scale, arm, s, spec.STUDY].state == "diverged")
         for name in slices:
             curves = [curve for seed in seeds if (curve := of.curve(seed, name)) is not None]
             final = [loss for seed in seeds if (loss := of.excess_at(seed, (name,))[END]) is not None]
             level = of.plateau(name)
             whole = len(curves) == len(seeds) == len(final)
+            acquired = of.acquired_by_seed(name)
             floors = [float(np.nanmean(curve.floor)) for curve in curves]
             yield AcquisitionRow(
                 scale=scale,
@@ -120,8 +143,10 @@ def _acquisitions(study: ReadStudy, cells: list[ReadCell], slices: tuple[str, ..
                 seeds=seeds,
                 area_nats_per_target=fmean(area(c.excess, c.targets) for c in curves) if whole else None,
                 final_nats_per_target=fmean(final) + fmean(floors) if whole else None,
-                acquired_at_updates=of.acquired(name),
+                # A seed without a target of the slice did not acquire it.
+                acquired_at_updates=tuple(acquired.get(seed) for seed in seeds) if acquired else (),
                 plateau="" if level is None else level.sentence,
+                diverged=diverged,
             )
 
 

@@ -1,6 +1,6 @@
 """The run folder is the truth: what lies where, and how it gets there. Knows bytes and rows, no model and no tensors.
 
-runs/<study>/study.json  plan.json  looks.jsonl  corpus/  cost/<scale>.json
+runs/<study>/study.json  plan.json  corpus.json  looks.jsonl  cost/<scale>.json
 runs/<study>/report.html  report.md  report.json  verdict.svg  verdict.md  tables/  figures/
 runs/<study>/<scale>/<arm>/<seed>-<digest>/
     cell.json           resolved fields, environment, code version, digests of the initial tensors
@@ -43,6 +43,7 @@ from paribus.runs.records import (
 )
 
 FORMAT = 1
+CORPUS = "corpus.json"
 MARKER = "COMPLETE"
 CHECKPOINTS_KEPT = 2
 
@@ -265,9 +266,27 @@ class StudyFolder:
             )
         write_json(identity, {"study": study, "format": FORMAT})
 
-    @property
-    def corpus(self) -> Path:
-        return self.path / "corpus"
+    def read_corpus(self) -> dict[str, str] | None:
+        """Which prepared corpus the study was planned with: `corpus`, its folder's name, `key`, `digest`; or None.
+
+        Raises StudyFolderError where the file is damaged.
+        """
+        path = self.path / CORPUS
+        if not path.exists():
+            return None
+        found = read_json(path)
+        if not isinstance(found, dict) or {type(found.get(name)) for name in ("corpus", "key", "digest")} != {str}:
+            raise StudyFolderError(
+                f"{path} is damaged",
+                expected="the texts corpus, key and digest",
+                received=repr(found)[:200],
+                remedy="restore the file from a copy, or give the study a new name",
+            )
+        return found
+
+    def write_corpus(self, link: dict[str, str]) -> None:
+        """Put on record which prepared corpus the study is planned with."""
+        write_json(self.path / CORPUS, link)
 
     def cell(self, scale: str, arm: str, seed: int, digest: str, variant: str = "") -> CellFolder:
         """`variant` tells apart the cells that an arm has at one seed; empty for the one that contrasts are made of."""

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from paribus.data.order import Batch, Batches
+from paribus.data.updates import updates_of
 from paribus.errors import DivergenceError
 from paribus.optim.config import ScheduleConfig
 from paribus.optim.schedule import multiplier
@@ -54,7 +55,7 @@ class RunLength:
 
     @property
     def steps(self) -> int:
-        return math.ceil(self.budget_tokens / self.batch_tokens)
+        return updates_of(self.budget_tokens, self.batch_tokens)
 
     def steps_of_schedule(self, step: int) -> int:
         """The length that update `step` (counted from 0) is a fraction of."""
@@ -63,7 +64,7 @@ class RunLength:
     def milestones(self) -> dict[int, int]:
         """Budget by step, in order; the last is the end of the run."""
         budgets = sorted({*self.milestones_tokens, self.budget_tokens})
-        return {math.ceil(budget / self.batch_tokens): budget for budget in budgets}
+        return {updates_of(budget, self.batch_tokens): budget for budget in budgets}
 
 
 def announce(model: nn.Module, step: int, steps: int) -> None:

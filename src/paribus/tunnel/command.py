@@ -1,6 +1,5 @@
 """`paribus tunnel` from end to end: which set, whose mechanism, the runs, the page."""
 
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +8,10 @@ from rich.console import Console
 
 from paribus.errors import DivergenceError
 from paribus.experiment.spec import Experiment
-from paribus.publishing import Asked, publish
 from paribus.reading.study import read_study
 from paribus.report.of_tasks import FULL
-from paribus.report.page import PAGE as REPORT
 from paribus.report.tunnel_page import render_tunnel
+from paribus.tunnel.reports import write_reports
 from paribus.tunnel.rows import record_looks, tunnel_content
 from paribus.tunnel.running import run_suite
 from paribus.tunnel.session import seconds
@@ -33,7 +31,8 @@ def run_tunnel(suite: Suite, runs: Path, console: Console, repeat_command: str) 
     page = ""
     if outcome.experiments:
         where = folder / suite.part
-        reports = _reports(suite, outcome.experiments, folder) if suite.name == FULL else {}
+        record_looks(suite.name, outcome.experiments, folder)
+        reports = write_reports(suite, outcome.experiments, folder, repeat_command)
         content = tunnel_content(
             suite.name,
             outcome.experiments,
@@ -47,30 +46,12 @@ def run_tunnel(suite: Suite, runs: Path, console: Console, repeat_command: str) 
         if suite.part:
             where.mkdir(exist_ok=True)
             content = replace(content, caveats=(_of_a_part(suite), *content.caveats))
-        record_looks(suite.name, outcome.experiments, folder)
         page = str(render_tunnel(content, where))
         show(content, console)
         console.print(f"page: {page}", highlight=False, markup=False, soft_wrap=True)
     require_results(outcome, page)
     _require_no_divergence(outcome.experiments, folder)
     return True
-
-
-def _reports(suite: Suite, experiments: Mapping[str, Experiment], folder: Path) -> dict[str, str]:
-    """Write the own report of every task of the shipped arms; where each is, relative to the page.
-
-    A mechanism of one's own has no experiment file that a report could ask its reader to run.
-    """
-    if suite.own:
-        return {}
-    quiet = Console(file=io.StringIO())
-    found = {}
-    for study in suite.studies:
-        if study.task in experiments:
-            arguments = f"{study.file} --runs {folder}"
-            publish(Asked(study.file, study.experiment, folder, arguments), "tunnel", quiet)
-            found[study.task] = f"{'../' if suite.part else ''}{study.experiment.study}/{REPORT}"
-    return found
 
 
 def _of_a_part(suite: Suite) -> str:

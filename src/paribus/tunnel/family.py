@@ -6,6 +6,10 @@ the row's own verdict procedure (a paired t, allowing for looks where they are d
 own, as among the secondaries of a study. The interval of a row is at the level at which Holm tested it. A row without a
 test (it waits, tells nothing, a cell diverged) keeps its place with p = 1.
 
+Milestones, ratios of updates and other slices are outside of the family: the rules give them no word, so their
+intervals are pointwise, at 95 %, and the page says beside them how many would miss 0 by chance. The level of a row's
+step would be no honest level for them: it comes from the rank of another quantity's p.
+
 An exact sign flip could reject under the first step only with S >= 1 + log2(20 m) pairs: 24 rows need 10 seeds.
 """
 

@@ -1,13 +1,15 @@
-"""A set of tasks from its files to its last cell: study after study, one display, and whatever fails keeps the rest.
+"""A set of tasks from its files to its last cell: study after study, and whatever fails keeps the rest.
 
-First every study is tuned where its file says so, its gates are run and its folder is opened; then all missing cells
-are trained behind one bar. A study that cannot run (a mechanism that fails a gate, a geometry it does not fit) is left
-out with its reason, and the others go on. Every step leaves what the same command continues from.
+First every study is tuned where its file says so, its gates are run and its folder is opened; then the missing cells
+are trained task by task, each behind a bar of its own. A study that cannot run (a mechanism that fails a gate, a
+geometry it does not fit) is left out with its reason, and the others go on. Every step leaves what the same command
+continues from.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 
 from rich.console import Console
@@ -19,10 +21,12 @@ from paribus.experiment import loading
 from paribus.experiment.plan import Cell, resolve_arms
 from paribus.experiment.spec import Experiment
 from paribus.launch.local import available_gpus, number_of_workers, run_workers
+from paribus.stats.power import count_of
 from paribus.study import Study, open_study, write_plan
 from paribus.terminal import live_study, steps_of_preparation
 from paribus.tuning.reading import read_tuning
 from paribus.tuning.running import tune
+from paribus.tunnel.pace import Trained, left_in_words
 from paribus.tunnel.session import Session, timed
 from paribus.tunnel.suites import Suite, TaskStudy
 
@@ -114,21 +118,40 @@ def _train(
     console: Console,
     failures: dict[str, ParibusError],
 ) -> bool:
-    """Every missing cell behind one bar; False where Ctrl-C stopped them. Adds to `failures` what ended workers."""
-    cells = [cell for of_study in missing.values() for cell in of_study]
-    updates = sum(cell.length.steps - cell.length.leaves_after for cell in cells)
-    _say(console, f"training {len(cells)} cells of {len(missing)} task{'s' if len(missing) > 1 else ''}")
-    with live_study(console, len(cells), updates) as on_event:
-        for task, of_study in missing.items():
-            experiment = studies[task].experiment
-            workers = number_of_workers(experiment.execution, len(of_study), available_gpus(experiment.execution))
-            try:
+    """Every missing cell, a bar a task; False where Ctrl-C stopped them. Adds to `failures` what ended workers."""
+    flops = {task: _flops(studies[task], cells) for task, cells in missing.items()}
+    trained: list[Trained] = []
+    _say(console, f"training {sum(map(len, missing.values()))} cells of {count_of(len(missing), 'task')}")
+    for place, (task, cells) in enumerate(missing.items(), 1):
+        experiment = studies[task].experiment
+        workers = number_of_workers(experiment.execution, len(cells), available_gpus(experiment.execution))
+        which = f"{task}, task {place} of {len(missing)}"
+        _say(console, f"{which}: {count_of(len(cells), 'cell')}; below, the time left is that of this task")
+        started = time.monotonic()
+        updates = sum(cell.length.steps - cell.length.leaves_after for cell in cells)
+        try:
+            with live_study(console, len(cells), updates) as on_event:
                 # A task has no path: nothing of it is relative to the file's folder.
                 if not run_workers(workers, experiment, runs.resolve(), runs.resolve(), on_event):
                     return False
-            except ParibusError as error:
-                failures[task] = error
+        except ParibusError as error:
+            failures[task] = error
+            continue
+        trained.append(Trained(flops[task], time.monotonic() - started))
+        to_go = list(flops.values())[place:]
+        if to_go:
+            _say(console, f"{which}, took {trained[-1].seconds / 60:.1f} min; {left_in_words(trained, to_go)}")
     return True
+
+
+def _flops(study: Study, cells: Sequence[Cell]) -> float:
+    """Floating-point operations of all updates of the cells; of one that goes on in the middle those are too many."""
+    return fsum(
+        study.arms[cell.scale, cell.arm].training_flops_per_token
+        * (cell.length.steps - cell.length.leaves_after)
+        * cell.length.batch_tokens
+        for cell in cells
+    )
 
 
 def _say(console: Console, line: str) -> None:

@@ -1,4 +1,4 @@
-"""`paribus tunnel` in the terminal: the table of the page, what each row can say, and what none of them predicts."""
+"""`paribus tunnel` in the terminal: the table of the page, how its tasks were calibrated, and what no row predicts."""
 
 from rich.console import Console
 
@@ -17,7 +17,10 @@ def show(content: TunnelContent, console: Console) -> None:
     width = console.width if console.is_terminal else None
     lines = ["", f"Wind tunnel, {head_of(shown)}. {tally_of(shown)}", ""]
     lines += [to_text(table, width), *([table.note] if table.note else []), ""]
-    lines += [f"note: {caveat}" for caveat in shown.caveats] + [CAUTION]
+    calibrations = {f"{task}: {said}." for task, said in shown.difficulty.items()}
+    lines += [f"difficulty of {task}: {said}" for task, said in shown.difficulty.items()]
+    # What is doubtful of a calibration is among the page's caveats too.
+    lines += [f"note: {caveat}" for caveat in shown.caveats if caveat not in calibrations] + [CAUTION]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

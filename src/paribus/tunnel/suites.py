@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from paribus import mechanisms
 from paribus.errors import ExperimentFileError, nearest
 from paribus.experiment import loading
-from paribus.experiment.spec import SEAM_FIELDS, Base, Experiment
+from paribus.experiment.calibration import baseline_of, declared_calibration, evidence_of
+from paribus.experiment.spec import SEAM_FIELDS, Base, Calibration, Experiment
 from paribus.experiment.trial import BASELINE, INLINE, plain_name, table_of
 from paribus.mechanisms.contract import Seam
 from paribus.refusal import refusal
@@ -145,13 +146,29 @@ def _with_arm(study: TaskStudy, arm: str, table: dict[str, Any], own: str) -> Ta
             "contrasts": {arm: primary.model_copy(update=about)},
             # The shipped search names the shipped arms.
             "tuning": None,
+            "calibration": None,
+            "scales": {name: scale.model_copy(update={"calibration": None}) for name, scale in declared.scales.items()},
         }
     )
     try:
         experiment.arm(arm)
     except ValidationError as error:
         raise refusal(error, f"{OPTION}: ", Base) from None
-    return TaskStudy(study.file, experiment)
+    return TaskStudy(study.file, experiment.model_copy(update={"calibration": _calibration(declared, experiment)}))
+
+
+def _calibration(shipped: Experiment, own: Experiment) -> Calibration | None:
+    """What the shipped file knows of the difficulty, where it was found on the base alone, at its declared values.
+
+    None where the shipped baseline is an arm of its own, or its calibration is stale: then nobody calibrated this.
+    """
+    found = declared_calibration(shipped)
+    if found is None or found.slices is None:
+        return found
+    if shipped.arms[baseline_of(shipped)[1]] or found.evidence != evidence_of(shipped, found.slices):
+        return None
+    # The digest leaves out the field that the shipped file searches; here nothing is searched.
+    return found.model_copy(update={"evidence": evidence_of(own, found.slices)})
 
 
 def _arm(text: str) -> tuple[str, dict[str, Any]]:

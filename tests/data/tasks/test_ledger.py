@@ -26,7 +26,7 @@ def digest(rows: Rows) -> str:
 
 def test_the_default_is_the_published_instance() -> None:
     assert (Ledger().vocabulary_size, Ledger().least_row_length) == (64 + 16 + 32, 3)
-    assert Ledger().bits_stored(0.0) == 5120.0
+    assert Ledger().learnt()["fact"].amount(0.0) == 5120.0
 
 
 def test_the_numbers_of_a_sample_are_frozen() -> None:
@@ -99,10 +99,15 @@ def test_repeating_the_facts_of_a_row_costs_what_the_levels_say() -> None:
 
 
 def test_bits_stored_counts_what_the_loss_says_is_known() -> None:
-    task = Ledger()
-    assert task.bits_stored(math.log(32)) == pytest.approx(0.0, abs=1e-9)
+    bits = Ledger().learnt()["fact"]
+    assert bits.unit == "bits of the table"
+    assert bits.amount(math.log(32)) == pytest.approx(0.0, abs=1e-9)
     half_of_the_keys_known = math.log(32) / 2
-    assert task.bits_stored(half_of_the_keys_known) == pytest.approx(2560.0, rel=1e-12)
+    assert bits.amount(half_of_the_keys_known) == pytest.approx(2560.0, rel=1e-12)
+    assert bits.amount(math.log(32) + math.log(2) / 1024) == pytest.approx(-1.0, rel=1e-9), "worse than knowing nothing"
+    # keys * (log2 classes - loss / ln 2), with another table
+    other = Ledger(subjects=8, relations=4, objects=10).learnt()["fact"]
+    assert other.amount(1.3) == pytest.approx(8 * 4 * (math.log2(10) - 1.3 / math.log(2)), rel=1e-12)
 
 
 def test_what_is_left_of_a_row_is_padding_that_asks_nothing() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from paribus.data.tasks.contract import ALL, Rows, Task, sample
+from paribus.data.tasks.contract import ALL, Learnt, Rows, Task, sample
 from paribus.data.tasks.faults import broken, refuse_leak
 from paribus.data.tasks.levels import check_labels, check_levels
 from paribus.data.tasks.readers import one_token_leak
@@ -50,6 +50,7 @@ def check_task(task: Task, row_length: int) -> None:
     """
     check_declaration(task)
     with answering(task):
+        check_learnt(task, row_length)
         check_rows(task, row_length)
         check_fresh(task, row_length)
     tiny = tiny_instance(task)
@@ -109,6 +110,24 @@ def check_declaration(task: Task) -> None:
             expected,
             received=f"'{task.primary}'",
             remedy=f"name it by the slices {', '.join(task.slices)}",
+        )
+
+
+def check_learnt(task: Task, row_length: int) -> None:
+    """Units of what is learnt, where the task declares any. Raises CorpusError."""
+    slices = task.levels(row_length)
+    for name, found in task.learnt().items():
+        if name not in slices and name in task.slices:
+            continue  # without targets in these rows
+        sound = isinstance(found, Learnt) and math.isfinite(found.whole) and 0 < found.per_nat < math.inf
+        if name in slices and sound and found.unit.strip():
+            continue
+        raise broken(
+            task,
+            f"its unit of what is learnt on '{name}' is none",
+            f"a Learnt with a unit, a finite `whole` and `per_nat` above 0, on one of {', '.join(slices)}",
+            received=repr(found),
+            remedy="correct `learnt`, or leave it out",
         )
 
 

@@ -45,6 +45,8 @@ class Rows:
 
 ROUNDING = 1e-9
 """nats per target by which chance must lie above the floor for a slice to hold anything that can be acquired"""
+_AT_THE_FLOOR = 0.05
+"""of chance - floor: nearer to the floor than that an arm sits on it (`paribus.stats.plateaus`)"""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,31 @@ class Levels:
 
     @property
     def threshold(self) -> float:
-        """Half-way from the floor to chance: below it a slice counts as acquired."""
-        return self.floor + (self.chance - self.floor) / 2
+        """Below it a slice counts as acquired: half-way from the floor to chance, and below every shortcut.
+
+        Where a shortcut is as low as that, it is half-way from the floor to the lowest one: whoever found the shortcut
+        has not acquired the slice. A shortcut at the floor solves the slice and is no other way to it.
+        """
+        span = self.chance - self.floor
+        lowest = min((at for at in self.shortcuts.values() if at > self.floor + _AT_THE_FLOOR * span), default=None)
+        half = self.floor + span / 2
+        return half if lowest is None or half < lowest else self.floor + (lowest - self.floor) / 2
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a loss on a slice amounts to in a unit of what is learnt there, such as bits of a table; linear in it."""
+
+    unit: str
+    """in words that follow a number, such as "bits of the table" """
+    whole: float
+    """all there is to learn: what a loss of 0 amounts to"""
+    per_nat: float
+    """how much less each nat per target amounts to, above 0"""
+
+    def amount(self, nats_per_target: float) -> float:
+        """What a model with this loss has learnt; below 0 where it is worse than knowing nothing."""
+        return self.whole - self.per_nat * nats_per_target
 
 
 class Task(BaseModel):
@@ -110,6 +135,10 @@ class Task(BaseModel):
         """Of each slice that has targets in rows of this length, in the order of `slices`: as these rows show them,
         with these knobs, within sampling error. `paribus.data.tasks.checks` compares some thousand targets."""
         raise NotImplementedError
+
+    def learnt(self) -> Mapping[str, Learnt]:
+        """By slice, the unit in which a report says beside the loss what was learnt; empty where the loss says all."""
+        return {}
 
     def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
         """Probability of every token after every place, `[row time vocab]`, by the best predictor, from the tokens up

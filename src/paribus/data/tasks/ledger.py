@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from paribus.data.tasks.carry import expected_entropy_nats
-from paribus.data.tasks.contract import Levels, Rows, Task, uniform_nats
+from paribus.data.tasks.contract import Learnt, Levels, Rows, Task, uniform_nats
 from paribus.data.tasks.hashing import Draws
 from paribus.data.tasks.padding import refuse_short
 
@@ -98,9 +98,10 @@ class Ledger(Task):
         }
         return {"fact": Levels(chance=chance, floor=0.0, shortcuts=shortcuts)}
 
-    def bits_stored(self, nats_per_target: float) -> float:
-        """Bits of the table that a model with this loss on `fact` knows: keys * (log2 objects - loss / ln 2)."""
-        return self.subjects * self.relations * (math.log2(self.objects) - nats_per_target / math.log(2.0))
+    def learnt(self) -> Mapping[str, Learnt]:
+        """Bits of the table: keys * (log2 objects - loss / ln 2)."""
+        keys = self.subjects * self.relations
+        return {"fact": Learnt("bits of the table", keys * math.log2(self.objects), keys / math.log(2.0))}
 
     def oracle(self, tokens: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
         probability = np.zeros((*tokens.shape, self.vocabulary_size))

@@ -1,0 +1,106 @@
+"""What trains the cells of a study, or times them. Ctrl-C leaves each of them resumable."""
+
+from typing import Annotated
+
+import typer
+
+from paribus.cli.options import RUNS, AsJson, File, Runs, ScaleName, import_from_here, study_arguments
+from paribus.cli.output import open_console, print_json
+from paribus.errors import DivergenceError
+
+app = typer.Typer()
+
+
+@app.command()
+def run(file: File, runs: Runs = RUNS, scale: ScaleName = None) -> None:
+    """Tune where the file says so, check the gates, train every missing cell, time the arms, and write the report.
+
+    Ctrl-C leaves a study that can be resumed.
+    """
+    from paribus.calibrating.saying import before_training
+    from paribus.experiment import loading
+    from paribus.publishing import Asked, publish
+    from paribus.running import finish
+
+    import_from_here()
+    declared = loading.load(file, scale)
+    console = open_console()
+    with loading.naming(file):
+        for doubt in before_training(declared, runs):
+            console.print(f"note: {doubt}", highlight=False, markup=False, soft_wrap=True)
+    if not finish(declared, file, runs, console):
+        console.print("stopped; the same command continues from the last checkpoints", highlight=False)
+        raise typer.Exit(130)
+    study = publish(Asked(file, declared, runs, study_arguments(file, declared, runs)), "run", console)
+    diverged = study.count("diverged")
+    if diverged:
+        raise DivergenceError(
+            f"{diverged} of {len(study.cells)} cells diverged",
+            remedy="the report names them and counts their pairs as losses; the other cells are complete",
+        )
+
+
+@app.command()
+def calibrate(
+    file: File,
+    runs: Runs = RUNS,
+    scale: ScaleName = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="calibration seeds; default: those of the file, or 3", min=1)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a task's baseline alone, on seeds of its own, and say whether the budget suits the task.
+
+    No treatment is trained. Exit code 0 where the task is calibrated, 1 where it is too easy, too hard or uneven.
+    Ctrl-C leaves a calibration that can be resumed.
+    """
+    from paribus.calibrating import showing
+    from paribus.calibrating.running import calibrate as train_baseline
+    from paribus.experiment import loading
+    from paribus.experiment.calibration import DEFAULT_SEEDS, State, declared_calibration
+
+    import_from_here()
+    experiment = loading.load(file, scale)
+    console = open_console(as_json)
+    frozen = declared_calibration(experiment)
+    known = frozen.seeds if frozen is not None else None
+    with loading.naming(file):
+        outcome = train_baseline(experiment, file.parent, runs, console, seeds or known or DEFAULT_SEEDS)
+    found = outcome.read.found
+    if found is None:
+        console.print("stopped; the same command continues from the last checkpoints", highlight=False)
+        raise typer.Exit(130)
+    if as_json:
+        print_json(showing.as_json(outcome.read))
+    else:
+        showing.show(outcome.read, console)
+    if found.state is not State.CALIBRATED:
+        raise typer.Exit(1)
+
+
+@app.command()
+def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
+    """Time an update of every arm against the others, in interleaved turns on this machine, and put it on record."""
+    from paribus.costing import measure_missing_costs, show
+    from paribus.experiment import loading
+    from paribus.experiment.plan import resolve_arms
+    from paribus.runs.folder import StudyFolder
+    from paribus.tuning.reading import tuned
+
+    import_from_here()
+    declared = loading.load(file, scale)
+    console = open_console(as_json)
+    with loading.naming(file):
+        experiment = tuned(declared, runs) or declared
+        arms = resolve_arms(experiment)
+    folder = StudyFolder(runs / experiment.study)
+    folder.claim_for(experiment.study)
+    measure_missing_costs(experiment, arms, folder, console, again=True)
+    found = {name: folder.cost(name) for name in experiment.scales}
+    if as_json:
+        print_json(found)
+        return
+    for name, measured in found.items():
+        if measured is not None:
+            show(measured, name, console)
