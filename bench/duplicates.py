@@ -21,16 +21,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from rich.console import Console
 
-from paribus.data.duplicates import (
-    clusters,
-    find_candidates,
-    near_duplicates_of,
-    write_band_keys,
-    write_shingle_sets,
-)
+from paribus.data.clusters import clusters
+from paribus.data.duplicates import find_candidates, near_duplicates_of, write_band_keys
 from paribus.data.evaluation_sets import read_evaluation_sets
 from paribus.data.exact import exact_repeats, write_digests
 from paribus.data.overlap import HeldOutNgrams, NgramSet
+from paribus.data.shingle_files import write_shingle_sets
 from paribus.data.shingles import BANDS, band_keys
 from paribus.data.split import split_of
 from paribus.seeds import generator

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,8 +54,8 @@ def tokenizer_json(tmp_path: Path) -> bytes:
     return path.read_bytes()
 
 
-def declared(name: str, **options: object) -> Declared:
-    return declare(name, Options(revision=COMMIT, **options))  # type: ignore[arg-type]
+def declared(name: str, **options: Any) -> Declared:
+    return declare(name, Options(revision=COMMIT, **options))
 
 
 @pytest.mark.parametrize("own", [False, True])

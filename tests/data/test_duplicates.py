@@ -4,30 +4,38 @@ from functools import cache
 from hashlib import blake2b
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from paribus.data import partitions
-from paribus.data.duplicates import (
-    Candidates,
-    _join,
-    _root,
-    clusters,
-    find_candidates,
-    near_duplicates,
-    near_duplicates_of,
-    write_band_keys,
-    write_shingle_sets,
-)
+from paribus.data.clusters import _join, _root, clusters
+from paribus.data.duplicates import Candidates, find_candidates, near_duplicates_of, write_band_keys
+from paribus.data.shingle_files import write_shingle_sets
 from paribus.data.shingles import band_keys
 from paribus.errors import CorpusError
 from paribus.seeds import generator
 
 Layout = list[list[str]]
 """the texts of each piece"""
+
+
+def near_duplicates(texts: Sequence[str], similarity: float) -> NDArray[np.bool_]:
+    """`[document]`: true where a text repeats an earlier kept one, through all files of the four steps."""
+    encoded = [text.encode() for text in texts]
+    repeats = np.zeros(len(texts), dtype=np.bool_)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        write_band_keys(folder / "bands", 0, [band_keys(encoded)])
+        candidates = find_candidates([folder / "bands"], folder, left_out=np.empty(0, dtype=np.int64))
+        rows = candidates.rows(0).tolist()
+        write_shingle_sets(folder / "sets", 0, rows, (encoded[row] for row in rows))
+        repeats[near_duplicates_of(candidates, [folder / "sets"], similarity, folder)] = True
+    return repeats
 
 
 @cache

@@ -137,7 +137,7 @@ def _kill(setting: Setting, store: Path, seconds: float) -> Killed:
             process.wait()
             _await_end(workers)
         reader.join()
-    finished = sum(1 for _ in store.glob(".*.partial/work/*/*.json"))
+    finished = sum(1 for _ in store.glob(".*.partial/*/*/*.json"))
     if process.returncode == 0:
         return Killed(seconds, "ended", 0)
     assert process.returncode == -signal.SIGKILL, f"exit status {process.returncode}"

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from paribus.errors import StorageError
 from paribus.report import latex, markdown, page, rows, tables
 from paribus.report.content import ReportContent
 from paribus.report.evidence import shown_rows
@@ -274,3 +275,9 @@ def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) 
     for name in (*_CONTRASTS, "trials", "tuning", "published", "tasks"):
         assert len(data[name]) == len(getattr(full_study, name)) > 0
     assert [row["mean"] for row in data["robustness"]] == [row.mean for row in full_study.robustness]
+
+
+def test_a_folder_that_cannot_be_made_is_the_error_and_not_what_is_tidied_up_after_it(tmp_path: Path) -> None:
+    (tmp_path / "figures").write_text("a file")
+    with pytest.raises(StorageError, match="the report could not be written"):
+        replace_files(tmp_path, {"figures/cost.svg": "x"}, "report.json")

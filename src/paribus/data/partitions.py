@@ -117,3 +117,10 @@ def mapped(path: Path, kind: type[np.generic] = np.int64) -> NDArray[Any]:
         return np.empty(0, dtype=kind)
     # Slices of the subclass cost several times as much.
     return np.memmap(path, dtype=kind, mode="r").view(np.ndarray)
+
+
+def among(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`[value]`: whether it is one of the sorted ones."""
+    if len(ordered) == 0:
+        return np.zeros(len(values), dtype=np.bool_)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from paribus.errors import StorageError
@@ -60,7 +61,8 @@ def _replace(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         aside.replace(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # where the folder is what refuses, nothing lies there
+            aside.unlink()
         raise StorageError(
             f"the report could not be written to {path}",
             received=str(error),

@@ -11,14 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paribus.data.duplicates import (
-    Candidates,
-    Clusters,
-    clusters,
-    find_candidates,
-    near_duplicates_of,
-    write_shingle_sets,
-)
+from paribus.data.clusters import Clusters, clusters
+from paribus.data.duplicates import Candidates, find_candidates, near_duplicates_of
 from paribus.data.exact import exact_repeats
 from paribus.data.partitions import rows_of
 from paribus.data.prepare.finished import record, recorded, whole
@@ -26,6 +20,7 @@ from paribus.data.prepare.inventory import Lot, Work, block_number, blocks_of, f
 from paribus.data.prepare.reading import batches
 from paribus.data.prepare.scan import BY_CLUSTER, band_path, digest_path, needs_band_keys, scanned, split_number
 from paribus.data.prepare.workers import Workers
+from paribus.data.shingle_files import write_shingle_sets
 from paribus.data.split import SPLITS
 from paribus.errors import CorpusError
 
