@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from paribus.costing import stepper
 from paribus.data.frozen import FrozenCorpus
 from paribus.data.order import Order
 from paribus.data.packing import PACKINGS, Packing
 from paribus.experiment import loading
 from paribus.experiment.plan import resolve_arm
+from paribus.sample_update import stepper
 from paribus.seeds import generator
 from paribus.terminal import table
 
@@ -130,7 +130,7 @@ def main() -> None:
                 made.append((packing, shape, f"{took:.2f}", f"{found.rows:,}", f"{found.cropped_tokens:.1%}"))
                 turns[packing, shape] = drawer(order)
             turns["first version", shape] = searched(frozen, context_length, rows)
-        update = stepper(arm, torch.device("cpu"), experiment.execution.micro_batch_rows)
+        update = stepper(arm, torch.device("cpu"), experiment.execution.declared_rows)
         seconds: dict[tuple[str, str], list[float]] = {name: [] for name in turns}
         updates: list[float] = []
         for number in track(range(arguments.turns + 2), "turns", transient=True):

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from paribus.costing import stepper
 from paribus.experiment import loading
 from paribus.experiment.plan import resolve_arm
+from paribus.sample_update import stepper
 
 STEPS_AT_ONCE = 32
 

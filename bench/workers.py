@@ -18,10 +18,10 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from paribus.costing import stepper
 from paribus.experiment import loading
 from paribus.experiment.plan import device_of, resolve_arm
 from paribus.launch.local import MALLOC_TUNABLES
+from paribus.sample_update import stepper
 from paribus.seeds import generator
 from paribus.study import prepare_process
 from paribus.terminal import table
@@ -31,7 +31,7 @@ def work(file: Path, threads: int, seconds: float, ready: Any, rates: Any) -> No
     experiment = loading.load(file)
     prepare_process(experiment.execution.model_copy(update={"threads": threads}))
     arm = resolve_arm(experiment, next(iter(experiment.arms)), next(iter(experiment.scales)))
-    step = stepper(arm, torch.device(device_of(experiment.execution)), experiment.execution.micro_batch_rows)
+    step = stepper(arm, torch.device(device_of(experiment.execution)), experiment.execution.declared_rows)
     step()
     ready.wait()
     started, steps = time.perf_counter(), 0

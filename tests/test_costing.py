@@ -12,11 +12,12 @@ import torch
 from rich.console import Console
 
 from paribus import costing
-from paribus.costing import SAME_ARM, WARM_UP_ROUNDS, bytes_for_backward, identity, measure, measure_missing_costs
+from paribus.costing import SAME_ARM, WARM_UP_ROUNDS, identity, measure, measure_missing_costs
 from paribus.experiment import loading
 from paribus.experiment.plan import ArmAtScale, resolve_arms
 from paribus.experiment.spec import Experiment
 from paribus.runs.folder import StudyFolder
+from paribus.sample_update import bytes_for_backward, stepper
 
 EXPERIMENT = """
 study = "tiny"
@@ -84,7 +85,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rounds of every measurement that was asked for; none of them trains."""
     asked: list[int] = []
 
-    def pretend(experiment: Experiment, arms: Mapping[str, ArmAtScale], rounds: int, _: object) -> dict[str, Any]:
+    def pretend(
+        experiment: Experiment, arms: Mapping[str, ArmAtScale], rounds: int, _: object, **rows: int
+    ) -> dict[str, Any]:
+        assert rows == {"micro_batch_rows": experiment.execution.declared_rows}
         asked.append(rounds)
         return {"identity": identity(experiment, arms)}
 
@@ -245,7 +249,7 @@ def test_bytes_for_backward_of_micro_batches_are_those_of_the_largest(load) -> N
     arm = at_small(load())["plain"]
 
     def kept(rows: int) -> int:
-        step = costing.stepper(arm, torch.device("cpu"), rows)
+        step = stepper(arm, torch.device("cpu"), rows)
         first, second = bytes_for_backward(step), bytes_for_backward(step)
         assert first == second, "the addresses that the allocator hands out say nothing"
         return first

@@ -16,7 +16,7 @@ from paribus.experiment import spec
 from paribus.experiment.table import Name, Table
 from paribus.mechanisms import mechanisms
 from paribus.mechanisms.contract import Seam
-from paribus.model.config import ModelConfig
+from paribus.model.config import NanochatConfig, PrenormConfig
 from paribus.refusal import LONGEST, refusal
 
 VALUES: tuple[Any, ...] = (
@@ -53,7 +53,8 @@ def tables(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
 EVERY_TABLE: set[type[BaseModel]] = {
     *tables(spec.Experiment),
     *tables(AdoptionMapping),
-    ModelConfig,
+    PrenormConfig,
+    NanochatConfig,
     *in_tree().values(),
     *(kind for seam in Seam for kind in mechanisms(seam).values()),
 }

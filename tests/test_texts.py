@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +15,13 @@ from paribus.data.store import store_of
 from paribus.errors import CorpusError, StudyFolderError
 from paribus.experiment import corpus as tables
 from paribus.experiment import spec
+from paribus.preparing.declaring import Options, declare
 from paribus.runs.folder import CORPUS, StudyFolder
 from paribus.seeds import generator
 from paribus.texts import corpus_of, declared_corpus, prepared, recorded, require_texts
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+FILE_KEYS = ("split_by", "bad_documents", "held_out", "url_column", "source_column", "text_column", "form")
 
 
 def base(**changes: object) -> spec.Base:
@@ -44,9 +47,10 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert found.name == "texts"
 
 
-@pytest.mark.parametrize("key", ["split_by", "bad_documents", "held_out", "url_column", "source_column", "text_column"])
+@pytest.mark.parametrize("key", FILE_KEYS)
 def test_what_is_declared_of_files_reaches_the_data_branch(tmp_path: Path, key: str) -> None:
-    value = {"split_by": "host", "bad_documents": "skip", "held_out": "last-file"}.get(key, "another")
+    values = {"split_by": "host", "bad_documents": "skip", "held_out": "last-file", "form": "gpt2-tokens"}
+    value = values.get(key, "another")
     found = declared_corpus(base(corpus={"path": "texts", key: value}), tmp_path).corpus
     assert getattr(found, key) == value
     assert getattr(CorpusConfig(), key) != value
@@ -81,6 +85,61 @@ def test_a_known_dataset_keeps_its_own_column_and_may_lie_in_a_folder_already(tm
     assert (found.form, found.text_column, found.folder) == ("gpt2-tokens", "tokens", tmp_path / "there")
 
 
+@pytest.mark.parametrize(
+    ("corpus", "target", "options"),
+    [
+        ({}, "local-docs", {}),
+        ({"path": "texts"}, "texts", {}),
+        (
+            {"path": "texts", "form": "gpt2-tokens", "split_by": "host"},
+            "texts",
+            {"form": "gpt2-tokens", "split_by": "host"},
+        ),
+        ({"name": "climbmix", "first_files": 2}, "climbmix", {"limit": 2}),
+        ({"name": "climbmix", "held_out": "last-file"}, "climbmix", {"held_out": "last-file"}),
+        ({"name": "climbmix-gpt2"}, "climbmix-gpt2", {}),
+        ({"name": "fineweb-edu", "near_duplicates": "drop"}, "fineweb-edu", {"near_duplicate_similarity": 0.8}),
+        ({"hub": "owner/set", "form": "gpt2-tokens"}, "owner/set", {"form": "gpt2-tokens"}),
+    ],
+)
+def test_the_command_line_and_a_file_that_say_the_same_mean_the_same_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: dict[str, object], target: str, options: dict[str, Any]
+) -> None:
+    (tmp_path / "texts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    if corpus.keys() & {"name", "hub"}:
+        corpus, options = {**corpus, "revision": COMMIT}, {**options, "revision": COMMIT}
+    assert declared_corpus(base(corpus=corpus), tmp_path) == declare(target, Options(**options))
+
+
+def test_a_form_that_a_dataset_has_not_and_a_convention_that_is_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="fineweb-edu is of another form"):
+        declared_corpus(base(corpus={"name": "fineweb-edu", "revision": COMMIT, "form": "gpt2-tokens"}), tmp_path)
+    with pytest.raises(CorpusError, match="no validation split"):
+        declared_corpus(base(corpus={"name": "fineweb-edu", "revision": COMMIT, "held_out": "last-file"}), tmp_path)
+    assert base(corpus={"name": "climbmix-gpt2", "revision": COMMIT, "form": "gpt2-tokens"}).corpus.form
+
+
+def test_token_ids_are_refused_where_nothing_can_decode_them_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    (tmp_path / "ids").mkdir()
+    pq.write_table(pa.table({"tokens": [[1, 2]]}), tmp_path / "ids" / "a.parquet")
+    with pytest.raises(CorpusError, match="GPT-2's vocabulary is needed"):
+        require_texts(base(corpus={"path": "ids", "form": "gpt2-tokens"}), tmp_path)
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "a.txt").write_text("text")
+    with pytest.raises(CorpusError, match="text files hold no token ids"):
+        require_texts(base(corpus={"path": "plain", "form": "gpt2-tokens"}), tmp_path)
+
+
+def test_what_a_study_wrote_down_of_its_corpus_has_no_form_where_none_is_declared() -> None:
+    # A study compares it with the file, and the key is younger than some studies.
+    assert "form" not in base(corpus={"path": "texts"}).model_dump(mode="json")["corpus"]
+    assert base(corpus={"path": "texts", "form": "text"}).model_dump(mode="json")["corpus"]["form"] == "text"
+
+
 def test_a_known_dataset_without_a_commit_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="revision = 40 hexadecimal digits"):
         require_texts(base(corpus={"name": "fineweb-edu"}), tmp_path)
@@ -108,6 +167,8 @@ def test_a_tokenizer_of_the_hub_is_named_by_repository_and_commit(tmp_path: Path
         {"corpus": {"hub": "a/b"}},
         {"corpus": {"text_column": "body"}},
         {"corpus": {"held_out": "last-file"}},
+        {"corpus": {"form": "gpt2-tokens"}},
+        {"corpus": {"name": "local-docs", "form": "text"}},
         {"tokenizer": {"path": "t.json", "hub": "a/b", "revision": COMMIT}},
         {"tokenizer": {"hub": "a/b"}},
         {"tokenizer": {"beginning": "<s>"}},

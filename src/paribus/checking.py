@@ -19,13 +19,12 @@ from paribus.experiment.spec import Execution, Experiment
 from paribus.experiment.trial import declared_in, means_module, plain_name, table_of
 from paribus.mechanisms.contract import Seam
 from paribus.mechanisms.laws import ROW, UniversalLaw, all_laws
-from paribus.model.build import BACKBONES
 from paribus.model.lawbench import TIME, LawBench, Shown, show
 from paribus.study import prepare_process, task_corpus
 from paribus.terminal import table
 
 TASK_GATE = "the task is what it says"
-LAW_COLUMNS = ("mechanism", "law", "found", "bound", "perturbation that broke it", "found then")
+LAW_COLUMNS = ("mechanism", "backbone", "law", "found", "bound", "perturbation that broke it", "found then")
 
 
 def run_gates(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], console: Console) -> list[Gate]:
@@ -97,7 +96,7 @@ def shown_laws(name: str | None, console: Console) -> list[tuple[str, Shown]]:
         (subject, law, backbone)
         for subject, law in all_laws()
         for backbone in law.backbones
-        if backbone in BACKBONES and (wanted is None or subject in wanted)
+        if wanted is None or subject in wanted
     ]
     quiet = not console.is_terminal
     return [
@@ -113,7 +112,7 @@ def law_table(shown: Sequence[tuple[str, Shown]]) -> Table:
         ("passed" if law.passed else "FAILED", *(escape(cell) for cell in _law_row(subject, law)))
         for subject, law in ordered
     ]
-    return table("Laws", ("", *LAW_COLUMNS), rows, right=(3, 4, 6))
+    return table("Laws", ("", *LAW_COLUMNS), rows, right=(4, 5, 7))
 
 
 def laws_as_markdown(shown: Sequence[tuple[str, Shown]]) -> str:
@@ -137,6 +136,7 @@ def laws_as_json(shown: Sequence[tuple[str, Shown]]) -> list[dict[str, Any]]:
     return [
         {
             "mechanism": subject,
+            "backbone": law.backbone,
             "law": law.law.claim,
             "found": _finite(law.found),
             "bound": law.law.bound,
@@ -189,7 +189,14 @@ def _of_module(name: str) -> set[str]:
 
 def _law_row(subject: str, shown: Shown) -> tuple[str, ...]:
     numbers = (f"{number:.1e}" if number else "0" for number in (shown.found, shown.law.bound))
-    return (subject, shown.law.claim, *numbers, shown.law.perturbation, f"{shown.found_when_perturbed:.1e}")
+    return (
+        subject,
+        shown.backbone,
+        shown.law.claim,
+        *numbers,
+        shown.law.perturbation,
+        f"{shown.found_when_perturbed:.1e}",
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -1,7 +1,8 @@
 """`paribus plan`: what would be trained, which optimiser gets which tensor, and what the design can conclude."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,20 @@ from paribus.data.tasks.checks import check_task
 from paribus.data.tasks.contract import Rows, Task, sample
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import ArmAtScale, device_of, resolve_arms
+from paribus.experiment.recipe import derivations, twin_sizes
 from paribus.experiment.spec import REPEAT, TWIN, Experiment, Key
+from paribus.experiment.sweeps import described
+from paribus.model.accounting.activations import activation_bytes_per_token
+from paribus.model.accounting.checkpoints import checkpoint_bytes
 from paribus.powering.limits import limits
 from paribus.powering.page import describe_design
 from paribus.powering.scenarios import plan_of
 from paribus.reading.study import read_study
+from paribus.recipes.presets import PRESETS
 from paribus.runs.folder import StudyFolder
 from paribus.stats.noise import Noise, relative_sd
 from paribus.stats.power import count_of, equivalence_margin_sd, minimum_detectable_effect_sd
-from paribus.terminal import families, table
+from paribus.terminal import bytes_in_words, families, table
 from paribus.texts import require_texts
 from paribus.tuning.running import require_knobs_used
 from paribus.tuning.showing import different_knobs
@@ -47,11 +53,14 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
                 "steps": arm.length.steps,
                 "training_flops_per_token": arm.training_flops_per_token,
                 "training_flops_per_cell": _flops(arm),
+                "checkpoint_bytes": _checkpoint(arm),
+                "activation_bytes_per_token": _activations(arm, experiment),
                 "optimiser_by_tensor": {tensor: group.optimiser for tensor, group in arm.groups.items()},
                 "donors": {str(seam): donor for seam, donor in arm.donors.items()},
             }
             for (scale, name), arm in arms.items()
         ],
+        "recipe": _recipe_as_json(experiment, experiment_folder),
         "task": _task_as_json(experiment),
         "seeds": seeds,
         "confidence": confidence,
@@ -68,6 +77,20 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
             for name, c in experiment.contrasts.items()
         },
     }
+
+
+def _recipe_as_json(experiment: Experiment, experiment_folder: Path) -> dict[str, Any] | None:
+    scales = {
+        name: {
+            "derived": [asdict(derivation) for derivation in derivations(experiment, name)],
+            "twin_of": [asdict(scaled) for scaled in twin_sizes(experiment, name, experiment_folder)],
+        }
+        for name in experiment.scales
+    }
+    if experiment.base.preset is None:
+        return {"preset": None, "scales": scales} if any(of["twin_of"] for of in scales.values()) else None
+    preset = PRESETS[experiment.base.preset]
+    return {"preset": preset.name, "standing": preset.standing, "scales": scales}
 
 
 def _task_as_json(experiment: Experiment) -> dict[str, Any] | None:
@@ -93,6 +116,7 @@ def describe(
     )
     console.print(f"device: {device_of(experiment.execution)}", highlight=False)
     console.print()
+    _describe_recipe(experiment, experiment_folder, console)
     rows = [
         (
             scale,
@@ -111,13 +135,9 @@ def describe(
     for sentence in _beside_the_pairs(experiment, states):
         console.print(sentence, highlight=False, soft_wrap=True)
     console.print()
-    roles = list(dict.fromkeys(role for arm in arms.values() for role in arm.parameters_by_role))
-    rows = [
-        (scale, name, *(f"{arm.parameters_by_role.get(role, 0):,}" for role in roles), f"{_total(arm):,}")
-        for (scale, name), arm in arms.items()
-    ]
-    console.print(table("Parameters by role", ("scale", "arm", *roles, "total"), rows, right=range(2, 3 + len(roles))))
-    console.print()
+    for scale in experiment.scales:
+        _describe_parameters(scale, {name: arm for (at, name), arm in arms.items() if at == scale}, console)
+    _describe_memory(experiment, arms, console)
     for (scale, name), arm in arms.items():
         for seam, donor in arm.donors.items():
             console.print(
@@ -142,6 +162,60 @@ def describe(
     describe_design(experiment, Noise(), console)
 
 
+def _describe_parameters(scale: str, arms: Mapping[str, ArmAtScale], console: Console) -> None:
+    """Each role with its numbers of parameters, and the arms that have so many."""
+    roles = dict.fromkeys(role for arm in arms.values() for role in arm.parameters_by_role)
+    rows = []
+    for role in (*roles, "total"):
+        owners: dict[int, list[str]] = {}
+        for name, arm in arms.items():
+            owners.setdefault(_total(arm) if role == "total" else arm.parameters_by_role.get(role, 0), []).append(name)
+        rows += [(role, f"{count:,}", _named(names, arms)) for count, names in owners.items()]
+    console.print(table(f"Parameters by role: {scale}", ("role", "parameters", "arms"), rows, right=(1,)))
+    console.print()
+
+
+def _named(names: Sequence[str], arms: Collection[str]) -> str:
+    return "all" if len(names) == len(arms) else ", ".join(names)
+
+
+def _describe_memory(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], console: Console) -> None:
+    """What a cell keeps: closed forms, checked against real models for every backbone and mechanism."""
+    rows = [
+        (
+            scale,
+            name,
+            bytes_in_words(_checkpoint(arm)),
+            bytes_in_words(_activations(arm, experiment)),
+            bytes_in_words(_activations(arm, experiment) * arm.base.context_length),
+            bytes_in_words(_activations(arm, experiment) * arm.base.context_length * _rows(arm, experiment)),
+        )
+        for (scale, name), arm in arms.items()
+    ]
+    columns = ("scale", "arm", "checkpoint", "kept per token", "per row", "per forward pass")
+    console.print(
+        table("Memory: checkpoints, and what is kept for the backward pass", columns, rows, right=range(2, 6))
+    )
+    if experiment.execution.micro_batch_rows == "probe":
+        console.print(
+            "  rows of a forward pass are measured at the first run; shown is the whole batch", highlight=False
+        )
+    console.print()
+
+
+def _checkpoint(arm: ArmAtScale) -> int:
+    return checkpoint_bytes(arm.model, arm.seam_configs, arm.base.optimiser.matrix_update)
+
+
+def _activations(arm: ArmAtScale, experiment: Experiment) -> float:
+    again = experiment.execution.activation_checkpointing
+    return activation_bytes_per_token(arm.model, arm.seam_configs, activation_checkpointing=again)
+
+
+def _rows(arm: ArmAtScale, experiment: Experiment) -> int:
+    return experiment.execution.declared_rows or arm.base.batch_tokens // arm.base.context_length
+
+
 def _beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Which of the cells are no pairs: smaller budgets, A/A, and the trials that come before all of them."""
     variants = Counter(state["variant"] for state in states)
@@ -164,6 +238,9 @@ def _beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]
         factors = ", ".join(f"{factor:g}" for factor in experiment.robustness.rate_factors)
         where = count_of(min(experiment.robustness.seeds, experiment.seeds.count), "seed")
         yield f"  of these, every arm at {factors} times its learning rates: {where}"
+    for group in described(experiment):
+        cells = sum(state["arm"] in group.arms for state in states)
+        yield f"  of these, sensitivity: {group.sentence}: {count_of(cells, 'cell')}, which no verdict uses"
     if experiment.tuning is not None:
         knobs = ", ".join(f"{arm}: {knob}" for arm, knob in experiment.tuning.knobs.items())
         seeds, factor = count_of(experiment.tuning.seeds, "seed"), experiment.tuning.factor
@@ -172,6 +249,40 @@ def _beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]
             f"{experiment.tuning.max_trials} values for every arm: {knobs}"
         )
         yield from (f"  {sentence}" for sentence in different_knobs(experiment))
+
+
+def _describe_recipe(experiment: Experiment, experiment_folder: Path, console: Console) -> None:
+    """What a preset derived, and what a twin scaled down."""
+    if experiment.base.preset is not None:
+        preset = PRESETS[experiment.base.preset]
+        console.print(f"preset {preset.name}: {preset.standing}", highlight=False, soft_wrap=True)
+        console.print()
+    for name, size in experiment.scales.items():
+        if found := derivations(experiment, name):
+            rows = [
+                (
+                    of.name,
+                    _number(of.value),
+                    f"by the file; the rule gives {_number(of.by_rule)}" if of.given else of.rule,
+                )
+                for of in found
+            ]
+            title = f"Derived by the preset from depth: {name}"
+            console.print(table(title, ("what", "value", "rule"), rows, right=(1,)))
+            console.print()
+        if size.twin_of is not None:
+            larger = size.twin_of.file.stem + (f"@{size.twin_of.scale}" if size.twin_of.scale else "")
+            rows = [(of.name, of.larger, of.here) for of in twin_sizes(experiment, name, experiment_folder)]
+            title = f"Scaled down from {larger}: {name}"
+            console.print(table(title, ("what", larger, name), rows, right=(1, 2)))
+            console.print(
+                f"A twin is related evidence about {larger}, never a replication.", highlight=False, soft_wrap=True
+            )
+            console.print()
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
 def _describe_task(task: Task, row_length: int, console: Console) -> None:
@@ -218,7 +329,7 @@ def _describe_tensors(scale: str, arms: Mapping[str, ArmAtScale], console: Conso
             size = " x ".join(map(str, shape))
             row = (pattern, str(count), size, role, group.optimiser, f"{group.learning_rate:g}")
             owners.setdefault(row, []).append(name)
-    rows = [(*row, "all" if len(names) == len(arms) else ", ".join(names)) for row, names in owners.items()]
+    rows = [(*row, _named(names, arms)) for row, names in owners.items()]
     columns = ("tensor", "count", "shape", "role", "optimiser", "rate", "arms")
     console.print(table(f"Which optimiser gets which tensor: {scale}", columns, rows, right=(1, 5)))
     console.print()

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic.fields import FieldInfo
 
 from paribus.errors import ExperimentFileError, nearest
@@ -50,6 +50,7 @@ _LIMITS: Mapping[str, Callable[[dict[str, Any]], str]] = {
 _NAME = "letters, digits, '_', '.' and '-', a letter or digit first"
 _PATTERNS: Mapping[str, str] = {
     r"^[\w.-]+/[\w.-]+$": "a repository as owner/name",
+    "^[SL]+$": "letters S (a short window) and L (the whole row), such as 'SSSL'",
     "^[0-9a-f]{40}$": "a commit: 40 hexadecimal digits",
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": _NAME,
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.-]*)?(\+tuning|\+calibration)?$": _NAME,
@@ -126,7 +127,8 @@ def _place(path: tuple[int | str, ...], kind: type[BaseModel]) -> _Place:
             return replace(place, of_name=True)
         kinds = _kinds(place.annotation)
         if len(kinds) > 1 and isinstance(part, str):
-            place = replace(place, annotation=None)  # pydantic's word for one kind among several
+            # pydantic's word for one kind among several; where the kinds have tags, it is the tag of the right one
+            place = replace(place, annotation=_tagged(place.annotation, part))
             continue
         keys, admitted = [*place.keys, str(part)], kinds[0] if kinds else None
         if isinstance(admitted, type) and issubclass(admitted, BaseModel):
@@ -148,6 +150,14 @@ def _kinds(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, UnionType):
         return [kind for member in get_args(annotation) for kind in _kinds(member)]
     return [] if annotation in (None, NoneType) else [annotation]
+
+
+def _tagged(annotation: Any, tag: str) -> Any:
+    """The kind with this tag among those that an annotation admits; None where there is none."""
+    for member in get_args(annotation):
+        if get_origin(member) is Annotated and Tag(tag) in get_args(member)[1:]:
+            return get_args(member)[0]
+    return None
 
 
 def _named(others: list[tuple[str, str]], first: str) -> str:

@@ -5,23 +5,35 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 import torch
 from torch import nn
 
 from paribus.errors import RoleError
-from paribus.seeds import unit_noise
+from paribus.seeds import unit_noise, unit_uniform_noise
 
 
 class Role(StrEnum):
     """The kinds of parameter that the optimisers know."""
 
     EMBEDDING = "embedding"
-    """Rows looked up by token id; the tied output head is the same tensor."""
+    """Rows looked up by token id; where the output head is tied, it is the same tensor."""
+    VALUE_EMBEDDING = "value embedding"
+    """Rows looked up by token id that a backbone adds to the values of its attention."""
+    HEAD = "head"
+    """The output head of a backbone that does not tie it to the embedding: one row for each token id."""
     MATRIX = "matrix"
     """A hidden matrix (row = output feature): one orthogonalisation unit."""
     GAIN = "gain"
     """Learned per-feature factors of a normalisation in the backbone."""
+    STREAM_SCALE = "stream scale"
+    """A backbone's learned factor of the stream before each layer."""
+    EMBEDDING_SCALE = "embedding scale"
+    """A backbone's learned share of the embedding that enters the stream before each layer."""
+    SHORTCUT = "shortcut"
+    """What a backbone learns about its other shortcuts: how much of the previous token's embedding joins a token's, how
+    much of the middle of the network is taken out at its end."""
     DEPTH_READ = "depth read"
     """Pseudo-queries over depth sources and the gains of their keys."""
     SCALAR = "scalar"
@@ -34,8 +46,16 @@ class Role(StrEnum):
 class Init:
     """Initial law of a parameter: `constant + std * unit noise`."""
 
-    constant: float = 0.0
+    constant: float | tuple[float, ...] = 0.0
+    """one number, or one for each place of the first axis"""
     std: float = 0.0
+    noise: Literal["normal", "uniform"] = "normal"
+    """the law of the unit noise, whose mean is 0 and standard deviation 1"""
+
+    @classmethod
+    def uniform(cls, low: float, high: float) -> "Init":
+        """Uniform from `low` to `high`."""
+        return cls((low + high) / 2, (high - low) / 12**0.5, "uniform")
 
 
 ZEROS = Init()
@@ -106,7 +126,12 @@ def initialise(model: nn.Module, *stream: str | int) -> None:
         for name, declaration in declarations(model).items():
             parameter = model.get_parameter(name)
             init = declaration.init
-            parameter.fill_(init.constant)
+            if isinstance(init.constant, tuple):
+                along_first = torch.tensor(init.constant).view(-1, *[1] * (parameter.ndim - 1))
+                parameter.copy_(along_first.expand_as(parameter))
+            else:
+                parameter.fill_(init.constant)
             if init.std != 0.0:
-                noise = torch.from_numpy(unit_noise(tuple(parameter.shape), *stream, "init", name))
+                draw = unit_noise if init.noise == "normal" else unit_uniform_noise
+                noise = torch.from_numpy(draw(tuple(parameter.shape), *stream, "init", name))
                 parameter.add_(noise.to(parameter.device, parameter.dtype), alpha=init.std)

@@ -28,3 +28,9 @@ def generator(*parts: str | int) -> np.random.Generator:
 def unit_noise(shape: tuple[int, ...], *parts: str | int) -> NDArray[np.float32]:
     """Standard normal noise, float32, drawn on the CPU from the named stream. Scales are applied by the caller."""
     return generator(*parts).standard_normal(shape, dtype=np.float32)
+
+
+def unit_uniform_noise(shape: tuple[int, ...], *parts: str | int) -> NDArray[np.float32]:
+    """The same, uniform with standard deviation 1: from -sqrt(3) to sqrt(3)."""
+    uniform = generator(*parts).random(shape, dtype=np.float32)
+    return (uniform - np.float32(0.5)) * np.float32(12**0.5)

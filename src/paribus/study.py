@@ -29,6 +29,7 @@ from paribus.experiment.plan import ArmAtScale, Cell, cells, resolve_arms
 from paribus.measure.retrieval import ANSWER_MASS
 from paribus.measuring import HELD_OUT
 from paribus.mechanisms.contract import Diagnostic, Intervention
+from paribus.probing import frozen_rows
 from paribus.runs.environment import environment
 from paribus.runs.folder import CORPUS, CellFolder, StudyFolder
 from paribus.texts import corpus_of, require_texts
@@ -43,6 +44,8 @@ class Study:
     corpus: Material
     arms: Mapping[tuple[str, str], ArmAtScale]
     cells: tuple[Cell, ...]
+    micro_batch_rows: int = 0
+    """rows of one forward pass, 0 for the whole batch: the file's, or the machine's where the file leaves it to that"""
 
     def cell_folder(self, cell: Cell) -> CellFolder:
         return self.folder.cell(cell.scale, cell.arm, cell.seed, cell.digest, cell.variant)
@@ -85,7 +88,9 @@ def open_study(
         corpus = task_corpus(experiment.base)
     else:
         corpus = corpus_of(experiment.base, experiment_folder, runs, folders[owner], progress)
-    study = Study(experiment, folders[experiment.study], corpus, arms, tuple(cells(experiment, arms, corpus.digest)))
+    folder = folders[experiment.study]
+    rows = frozen_rows(experiment, arms, folder)
+    study = Study(experiment, folder, corpus, arms, tuple(cells(experiment, arms, corpus.digest, rows)), rows)
     for (scale, _), arm in arms.items():
         order_of(study, arm, scale, experiment.seeds.first).require(arm.length.steps)
     for split in HELD_OUT if isinstance(corpus, FrozenCorpus) else ():

@@ -1,20 +1,31 @@
-"""What the terminal shows while a study runs, and its tables afterwards."""
+"""What the terminal shows while a corpus is prepared and a study runs, and its tables afterwards."""
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from paribus.data.progress import Advance
 
 Listener = Callable[[dict[str, Any]], None]
 ESTIMATED_AFTER_SECONDS = 5.0
 """of updates, from which the time of a study is estimated"""
+LINE_EVERY_SECONDS = 30.0
+"""of a phase that takes long, where nobody watches a terminal"""
+_WINDOW_SECONDS = 30.0
+"""over which speed is measured: work that was finished before comes back at once, and says nothing of the rest"""
+_MEASURABLE_SECONDS = 1.0
+_WIDE_CHARACTERS = 110
+"""of a terminal that holds every number of a preparation in full"""
+_UNCOUNTED = ("tokenizer", "test documents")
+"""phases that tell no more than that they have begun and ended"""
 
 
 def cell_name(event: Mapping[str, Any]) -> str:
@@ -22,19 +33,129 @@ def cell_name(event: Mapping[str, Any]) -> str:
     return f"{event['scale']}/{event['arm']}/{event['seed']}{variant}"
 
 
+@dataclass
+class _Phase:
+    name: str
+    began: float
+    latest: Advance
+    points: deque[tuple[float, int, int]] = field(default_factory=deque)
+    """(seconds, done, bytes) of the latest seconds"""
+
+    def advance(self, advance: Advance, now: float) -> None:
+        self.latest = advance
+        self.points.append((now, advance.done, advance.bytes))
+        while len(self.points) > 2 and now - self.points[0][0] > _WINDOW_SECONDS:
+            self.points.popleft()
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether `done` counts bytes."""
+        return self.name != "compare documents" and self.name not in _UNCOUNTED
+
+    def told(self, *, briefly: bool = False) -> str:
+        """Documents, bytes, speed and tokens so far; briefly, tokens stand for bytes and are rounded."""
+        latest = self.latest
+        parts = [f"{latest.documents:,} {'files' if self.name == 'fetch files' else 'documents'}"]
+        parts = parts if latest.documents else []
+        if self.in_bytes:
+            parts += [] if briefly and latest.tokens else [bytes_in_words(latest.bytes or latest.done)]
+            if speed := self._speed(of_text=latest.bytes > 0):
+                parts.append(f"{speed / 1e6:,.1f} MB/s")
+        if latest.tokens:
+            parts.append(f"{latest.tokens / 1e6:,.1f}M tokens" if briefly else f"{latest.tokens:,} tokens")
+        return ", ".join(parts)
+
+    def left(self) -> float | None:
+        """Seconds until the phase ends, at the speed of the latest ones; None where nobody can know."""
+        speed = self._speed(of_text=False)
+        return (self.latest.total - self.latest.done) / speed if self.latest.total and speed else None
+
+    def _speed(self, *, of_text: bool) -> float:
+        """Units of `done` per second, or bytes of text per second."""
+        first, last = self.points[0], self.points[-1]
+        column = 2 if of_text else 1
+        elapsed = last[0] - first[0]
+        return max(last[column] - first[column], 0) / elapsed if elapsed >= _MEASURABLE_SECONDS else 0.0
+
+
 @contextmanager
 def steps_of_preparation(console: Console) -> Iterator[Callable[[Advance], None]]:
-    """A bar for each phase of preparing a corpus."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        tasks: dict[str, TaskID] = {}
+    """Shows every step of preparing a corpus: a bar a phase, or where nobody watches a terminal a line now and then.
+
+    Steps come from one process, or from several threads that take turns.
+    """
+    with _bars(console) if console.is_terminal else _lines(console) as show:
+        yield show
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[Callable[[Advance], None]]:
+    narrow = console.width < _WIDE_CHARACTERS
+    # What grows comes last and is not padded: in 80 characters all of it has room.
+    columns = (
+        BarColumn(bar_width=8 if narrow else 24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.description}{task.fields[told]}", table_column=Column(no_wrap=True)),
+    )
+    phases: dict[str, tuple[_Phase, TaskID]] = {}
+    with Progress(*columns, console=console, speed_estimate_period=_WINDOW_SECONDS) as progress:
 
         def show(advance: Advance) -> None:
-            if advance.phase not in tasks:
-                tasks[advance.phase] = progress.add_task(advance.phase, total=advance.total or None)
-            progress.update(tasks[advance.phase], completed=advance.done, total=advance.total or None)
+            now = time.monotonic()
+            if advance.phase not in phases:
+                _settle()
+                task = progress.add_task(advance.phase, total=advance.total or None, told="")
+                phases[advance.phase] = _Phase(advance.phase, now, advance), task
+            phase, task = phases[advance.phase]
+            phase.advance(advance, now)
+            told = f": {told}" if (told := phase.told(briefly=narrow)) else ""
+            progress.update(task, completed=advance.done, total=advance.total or None, told=told)
+
+        def _settle() -> None:
+            """The phase before has ended, also where nobody knew how long it would take."""
+            for phase, task in list(phases.values())[-1:]:
+                if not phase.latest.total:
+                    progress.update(task, total=max(phase.latest.done, 1), completed=max(phase.latest.done, 1))
 
         yield show
+        _settle()
+
+
+@contextmanager
+def _lines(console: Console) -> Iterator[Callable[[Advance], None]]:
+    """A line when a phase ends, and every half minute of one that has not."""
+    running: list[_Phase] = []
+    said_at = time.monotonic()
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def ended() -> None:
+        for phase in running:
+            told = phase.told()
+            say(f"{phase.name}: {f'{told}, ' if told else ''}{time.monotonic() - phase.began:.1f} s")
+        running.clear()
+
+    def show(advance: Advance) -> None:
+        nonlocal said_at
+        now = time.monotonic()
+        if not running or running[0].name != advance.phase:
+            ended()
+            running.append(_Phase(advance.phase, now, advance))
+            said_at = now
+        phase = running[0]
+        phase.advance(advance, now)
+        if now - said_at >= LINE_EVERY_SECONDS and advance.done != advance.total:
+            said_at = now
+            left = phase.left()
+            parts = [f"{100 * advance.done / advance.total:.0f} %"] if advance.total else []
+            parts += [phase.told()] if phase.told() else []
+            parts += [] if left is None else [f"about {left / 60:.1f} min left"]
+            say(f"  {phase.name}: {', '.join(parts)}")
+
+    yield show
+    ended()
 
 
 class _FirstUpdates:
@@ -160,3 +281,11 @@ def families(names: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, tuple
         count = found[pattern][0] if pattern in found else 0
         found[pattern] = (count + 1, shape, name)
     return found
+
+
+def bytes_in_words(size: float) -> str:
+    """In powers of ten, one decimal."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size:.0f} B"

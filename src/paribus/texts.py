@@ -14,8 +14,8 @@ from paribus.data.frozen import FrozenCorpus, open_frozen
 from paribus.data.prepare.pinned import require_same
 from paribus.data.prepare.pipeline import prepare
 from paribus.data.progress import Progress, silent
-from paribus.data.sources import corpus_files
-from paribus.data.sources.known import KNOWN, known_corpus
+from paribus.data.sources import open_source
+from paribus.data.sources.known import KNOWN, known_corpus, require_last_file
 from paribus.data.store import store_of
 from paribus.data.tokenizer import Tokenizer
 from paribus.errors import CorpusError
@@ -58,13 +58,15 @@ def declared_corpus(base: spec.Base, file_folder: Path) -> Declared:
 
 
 def require_texts(base: spec.Base, file_folder: Path) -> None:
-    """Raise CorpusError for a declaration that cannot be read here: no such folder or tokenizer, no revision.
+    """Raise CorpusError for a declaration that cannot be read here: no such folder, tokenizer or vocabulary,
+    no revision.
 
     What the hub has is not asked for.
     """
     declared = declared_corpus(base, file_folder)
     if declared.corpus.folder is not None:
-        corpus_files(declared.corpus.folder, ("*",) if declared.corpus.hub is None else declared.corpus.hub.files)
+        open_source(declared.corpus)
+        require_last_file(declared.corpus)
     if declared.tokenizer.file is not None:
         Tokenizer.load(declared.tokenizer.file, declared.tokenizer.beginning)
 
@@ -92,6 +94,14 @@ def corpus_of(
     else:
         require_declared(found, base, file_folder, runs)
     found.verify()
+    loaded = base.tokenizer.path is not None or base.tokenizer.hub is not None
+    if loaded and found.vocabulary_size != base.vocabulary_size:
+        raise CorpusError(
+            "the tokenizer has another number of tokens than the file says",
+            expected=f"tokenizer.vocabulary_size = {found.vocabulary_size}",
+            received=str(base.vocabulary_size),
+            remedy="correct it: the embedding has a row for each token",
+        )
     return found
 
 
@@ -123,7 +133,14 @@ def recorded(runs: Path, folder: StudyFolder) -> FrozenCorpus | None:
 def _of_the_hub(corpus: spec.Corpus, path: Path | None) -> tuple[CorpusConfig, str]:
     if corpus.hub is None:
         assert corpus.name is not None
-        declared, name = known_corpus(corpus.name, revision=corpus.revision, limit=corpus.first_files), corpus.name
+        name = corpus.name
+        declared = known_corpus(
+            name,
+            revision=corpus.revision,
+            limit=corpus.first_files,
+            form=corpus.form,
+            last_file_held_out=corpus.held_out == "last-file",
+        )
     else:
         assert corpus.revision is not None
         hub = HubFiles(corpus.hub, corpus.revision, limit=corpus.first_files)
@@ -147,11 +164,14 @@ def _tokenizer(tokenizer: spec.Tokenizer, file_folder: Path) -> TokenizerConfig:
 
 
 def _of_files(corpus: spec.Corpus) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+    found: dict[str, Any] = {
         "source_column": corpus.source_column,
         "url_column": corpus.url_column,
         "bad_documents": corpus.bad_documents,
         "held_out": corpus.held_out,
     }
-    # A dataset knows its own column.
-    return fields if corpus.text_column is None else fields | {"text_column": corpus.text_column}
+    if corpus.name in KNOWN and corpus.source_column == CorpusConfig.source_column:
+        del found["source_column"]  # none of them has a column of this name
+    # A dataset knows its own form and column.
+    given = {"form": corpus.form, "text_column": corpus.text_column}
+    return found | {key: value for key, value in given.items() if value is not None}

@@ -23,8 +23,8 @@ from paribus.experiment.plan import ArmAtScale, Cell, device_of
 from paribus.experiment.spec import REPEAT, STUDY, TWIN
 from paribus.experiment.twins import perturb
 from paribus.measuring import measure
+from paribus.model.backbone import Backbone
 from paribus.model.build import build_model
-from paribus.model.prenorm import Prenorm
 from paribus.runs.claims import claim
 from paribus.runs.environment import code_version, environment
 from paribus.runs.folder import CellFolder
@@ -84,6 +84,7 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     lost = [donor for donor in cell.donors.values() if study.cell_folder(donor).state == "diverged"]
     if not lost:
         adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
+    model.recompute = study.experiment.execution.activation_checkpointing
     record = _record(study, cell, arm, model, device)
     state = TrainState.fresh(model.to(device), cell.optimiser)
     checkpoint = folder.latest_checkpoint()
@@ -102,7 +103,7 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     order = order_of(study, arm, cell.scale, cell.seed)
     held_out = held_out_for(study.corpus, arm, study.experiment.study, cell.scale, cell.seed)
     execution = study.experiment.execution
-    rows = execution.micro_batch_rows or order.rows_per_batch
+    rows = study.micro_batch_rows or order.rows_per_batch
     own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins, other rates and smaller budgets
     looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
     measured: list[dict[str, Any]] = []
@@ -138,7 +139,7 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     emit({"kind": "finished", **context, "seconds": seconds, "measured": measured})
 
 
-def _fresh_model(study: Study, cell: Cell, arm: ArmAtScale) -> Prenorm:
+def _fresh_model(study: Study, cell: Cell, arm: ArmAtScale) -> Backbone:
     """The cell's initial values; a perturbed twin's differ from them by a millionth."""
     key = (study.experiment.study, cell.scale, cell.seed)
     model = build_model(arm.model, arm.seam_configs, key)
@@ -148,9 +149,11 @@ def _fresh_model(study: Study, cell: Cell, arm: ArmAtScale) -> Prenorm:
 
 
 def _metrics_line(event: StepFinished) -> dict[str, Any]:
-    """What is kept of an update; only a task has slices."""
+    """What is kept of an update; only a task has slices, and only a clipped gradient a norm."""
     line = asdict(event)
-    return line if line["slices"] else {key: value for key, value in line.items() if key != "slices"}
+    absent = {"slices"} if not line["slices"] else set()
+    absent |= {"gradient_norm"} if line["gradient_norm"] is None else set()
+    return {key: value for key, value in line.items() if key not in absent}
 
 
 def _trunk_state(study: Study, cell: Cell) -> dict[str, bytes] | None:

@@ -159,7 +159,7 @@ def _updates(trial: Trial, arm: ArmAtScale, state: TrainState, corpus: Material)
     order.require(trial.steps)
     # A whole schedule in a few steps: the first steps of a long run would be all warm-up.
     length = RunLength(trial.steps * arm.base.batch_tokens, arm.base.batch_tokens)
-    micro_batch_rows = trial.experiment.execution.micro_batch_rows or rows
+    micro_batch_rows = trial.experiment.execution.declared_rows or rows
     for event in train(state, order, length, arm.base.schedule, micro_batch_rows):
         if isinstance(event, StepFinished):
             yield event

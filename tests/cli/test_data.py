@@ -127,7 +127,7 @@ def test_a_signal_leaves_a_preparation_that_the_same_command_continues(
         found, out, _ = cli("data", "prepare", str(texts), *OPTIONS)
     assert found == code
     assert "stopped; the same command continues: what is finished is kept" in out
-    assert re.search(r"texts-\w{12} +stopped", cli("data", "list")[1])
+    assert re.search(r"texts-\w{12} \(stopped\)", cli("data", "list")[1])
     continued = prepared(cli, texts)
     assert continued["digest"] == prepared(cli, texts, "--runs", "undisturbed")["digest"]
     assert "stopped" not in cli("data", "list")[1]
@@ -171,6 +171,7 @@ def test_an_experiment_file_is_prepared_as_it_declares_and_takes_no_option(cli: 
         (["FOLDER", "--tokenizer", "FOLDER", "--vocabulary", "300"], "either loaded or learnt"),
         (["FOLDER", "--beginning", "<s>"], "belongs to a tokenizer that is loaded"),
         (["FOLDER", "--split-by", "host"], "has no column 'url'"),
+        (["climbmix-gpt2", "--revision", COMMIT, "--form", "text"], "form 'gpt2-tokens', or none"),
         (["missing.toml"], "missing.toml"),
     ],
 )
@@ -192,7 +193,7 @@ def test_a_corpus_is_inspected_by_name_by_folder_and_by_the_files_it_was_made_of
     shown = [cli("data", "inspect", target) for target in ("texts", folder.name, str(folder), str(texts))]
     assert {code for code, _, _ in shown} == {0}
     assert len({out for _, out, _ in shown}) == 1
-    assert "Waste in rows of 1,024 tokens" in shown[0][1]
+    assert "Waste in rows of 1\u202f024 tokens" in shown[0][1]
     content = bytearray((texts / "shard.parquet").read_bytes())
     content[len(content) // 2] ^= 1
     Path("changed").mkdir()
@@ -202,6 +203,10 @@ def test_a_corpus_is_inspected_by_name_by_folder_and_by_the_files_it_was_made_of
     code, _, err = cli("data", "inspect", str(texts))
     assert code == 1
     assert "several corpora were prepared from the files" in err
+    assert f"{folder.name} (tokenizer vocabulary size 300)" in err
+    # Any beginning will do where only one corpus has it.
+    assert cli("data", "inspect", folder.name[:-6])[0] == 0
+    assert "several prepared corpora are called texts" in cli("data", "inspect", "texts")[2]
 
 
 def test_a_corpus_that_has_changed_is_not_inspected(cli: Cli, texts: Path):
@@ -225,13 +230,35 @@ def test_the_page_is_written_where_it_is_asked_for_and_json_stays_alone_on_stdou
     assert [path.name for path in Path("pages").iterdir()] == ["texts.html"]
 
 
+def test_the_list_fits_a_terminal_of_80_characters_and_breaks_no_name(
+    cli: Cli, texts: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [Path(prepared(cli, texts, "--name", name)["folder"]).name for name in ("short", "fineweb_edu_sample")]
+    manifest = Path("runs/corpora", names[0], "manifest.json")
+    content = json.loads(manifest.read_text())
+    content["counts"]["train"] |= {"documents": 9_672_101, "tokens": 10_000_000_000}
+    manifest.write_text(json.dumps(content))
+    studies = ("a-study-of-a-long-name", "another-of-these", "one-more-of-the-same-corpus")
+    for study in studies:
+        Path("runs", study).mkdir()
+        Path("runs", study, "corpus.json").write_text(json.dumps({"corpus": names[1], "digest": ""}))
+    lines = cli("data", "list")[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    places = {name: [number for number, line in enumerate(lines) if line.endswith(name)] for name in names}
+    assert all(len(found) == 1 for found in places.values())
+    assert "9,672,1" in lines[places[names[0]][0]]
+    below = " ".join(map(str.strip, lines[places[names[1]][0] + 1 :][:2]))
+    assert below == "used by " + ", ".join(studies)
+
+
 def test_gc_says_what_would_go_and_deletes_only_when_told_to(cli: Cli, texts: Path):
     used, unused = (Path(prepared(cli, texts, "--name", name)["folder"]) for name in ("used", "unused"))
     study = Path("runs/study")
     study.mkdir()
     (study / "corpus.json").write_text(json.dumps({"corpus": used.name, "digest": ""}))
     listed = cli("data", "list")[1]
-    assert re.search(rf"{used.name} +prepared .* study *\n", listed)
+    assert re.search(rf" 198 .* {used.name}\n +used by study\n", listed)
     code, out, _ = cli("data", "gc")
     assert code == 0
     assert f"would delete {unused.name} (prepared, " in out

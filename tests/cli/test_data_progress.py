@@ -5,22 +5,22 @@ import io
 import pytest
 from rich.console import Console
 
+from paribus import terminal
 from paribus.data.progress import Advance
-from paribus.preparing import showing
-from paribus.preparing.showing import live_preparation
+from paribus.terminal import steps_of_preparation
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that the display believes in."""
     now = [100.0]
-    monkeypatch.setattr(showing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_a_phase_of_thousands_of_advances_is_few_lines_with_speed_and_time_left(clock: list[float]):
     out = io.StringIO()
-    with live_preparation(Console(file=out, width=200)) as show:
+    with steps_of_preparation(Console(file=out, width=200)) as show:
         for done in range(0, 10_001):
             # 10 kB of text and 2.5 kB of the file, 3,000 tokens and one document every 10 ms: 100 seconds.
             show(Advance("encode", done * 2500, 25_000_000, done, done * 10_000, done * 3000))
@@ -37,7 +37,7 @@ def test_a_phase_of_thousands_of_advances_is_few_lines_with_speed_and_time_left(
 
 def test_work_that_was_finished_before_says_nothing_of_the_speed(clock: list[float]):
     out = io.StringIO()
-    with live_preparation(Console(file=out, width=200)) as show:
+    with steps_of_preparation(Console(file=out, width=200)) as show:
         show(Advance("encode", 0, 100_000_000))
         for done in (40_000_000, 80_000_000):
             show(Advance("encode", done, 100_000_000, 1, done, 1))
@@ -50,7 +50,7 @@ def test_work_that_was_finished_before_says_nothing_of_the_speed(clock: list[flo
 
 def test_phases_that_count_nothing_are_a_name_and_a_time(clock: list[float]):
     out = io.StringIO()
-    with live_preparation(Console(file=out, width=200)) as show:
+    with steps_of_preparation(Console(file=out, width=200)) as show:
         show(Advance("tokenizer", 0, 1))
         clock[0] += 45.0
         show(Advance("tokenizer", 1, 1))
@@ -63,10 +63,30 @@ def test_phases_that_count_nothing_are_a_name_and_a_time(clock: list[float]):
     ]
 
 
+def test_a_terminal_of_80_characters_shows_documents_speed_tokens_and_time_left(clock: list[float]):
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None, legacy_windows=False)
+    with steps_of_preparation(console) as show:
+        for done in range(10):
+            clock[0] += 4.0
+            show(Advance("read documents", done * 10**9, 10**10, done * 900_000, done * 3 * 10**9))
+        for done in range(10):
+            clock[0] += 4.0
+            show(Advance("encode", done * 10**9, 10**10, done * 1_000_000, done * 3 * 10**9, done * 10**9))
+        # What a bar shows of the clock is the library's own; half a second later it draws again.
+        shown = out.getvalue()
+    lines = (shown + out.getvalue()).replace("\r", "\n").splitlines()
+    (last,) = [line for line in lines if "encode:" in line][-1:]
+    assert "90 %" in last
+    assert "encode: 9,000,000 documents, 750.0 MB/s, 9,000.0M tokens" in last
+    assert len(last.rstrip()) <= 80
+    assert any("8,100,000 documents, 27.0 GB, 750.0 MB/s" in line for line in lines)
+
+
 def test_in_a_terminal_each_phase_is_a_bar_that_ends_full():
     out = io.StringIO()
     console = Console(file=out, width=160, force_terminal=True, color_system=None, legacy_windows=False)
-    with live_preparation(console) as show:
+    with steps_of_preparation(console) as show:
         for done in (0, 50, 100):
             show(Advance("read documents", done, 100, done, done * 1000, 0))
         show(Advance("write train", 0, 0))

@@ -8,7 +8,7 @@ from filelock import FileLock
 
 from paribus.data import store
 from paribus.data.config import HubFiles
-from paribus.data.store import clean, find_prepared, hub_folder, plan_cleaning, store_of, stored
+from paribus.data.store import clean, find_prepared, hub_folder, plan_cleaning, store_of, stored, told_apart
 from paribus.errors import CorpusError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -228,3 +228,28 @@ def test_only_what_is_named_is_deleted(runs: Path, corpus: Fill):
     assert other.exists()
     with pytest.raises(CorpusError, match="nothing of this name"):
         clean(runs, ("a-0123456789ab",))
+
+
+def test_a_corpus_is_found_by_any_beginning_that_is_one_corpus_alone(runs: Path, corpus: Fill):
+    texts, other = corpus("texts-0123456789ab"), corpus("texts-more-0123456789ab")
+    assert find_prepared(runs, "texts") == texts  # all before the digits comes first
+    assert find_prepared(runs, "texts-0") == texts
+    assert find_prepared(runs, "texts-m") == other
+    for name in ("text", "", "other"):
+        with pytest.raises(CorpusError):
+            find_prepared(runs, name)
+
+
+def test_corpora_of_one_name_are_told_apart_by_what_was_declared_of_each(corpus: Fill):
+    folders = [corpus(f"texts-{number}") for number in range(3)]
+    for folder, by, tokenizer in zip(folders, ("host", "document", "document"), (300, 300, None), strict=True):
+        content = json.loads((folder / "manifest.json").read_text())
+        content |= {"config": {"split_by": by, "folder": None}, "evaluation_files": []}
+        content["tokenizer_config"] = {"digest": "f" * 64} if tokenizer is None else {"vocabulary_size": tokenizer}
+        (folder / "manifest.json").write_text(json.dumps(content))
+    assert told_apart(folders) == [
+        'texts-0 (split by "host", tokenizer vocabulary size 300)',
+        'texts-1 (split by "document", tokenizer vocabulary size 300)',
+        'texts-2 (split by "document", tokenizer digest ffffffffffff)',
+    ]
+    assert told_apart(folders[:1]) == ["texts-0 (declared as the others, of other files)"]

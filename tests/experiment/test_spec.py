@@ -13,7 +13,7 @@ from paribus.errors import ExperimentFileError
 from paribus.experiment import loading, spec
 from paribus.experiment.plan import resolve_arms, resolved_fields
 from paribus.mechanisms.contract import Seam
-from paribus.model.config import ModelConfig
+from paribus.model.config import ModelConfig, NanochatConstants, PrenormConstants
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
 from paribus.published import PublishedFigure
 
@@ -23,7 +23,8 @@ TABLES = (
     spec.Base,
     spec.Corpus,
     spec.Tokenizer,
-    spec.ModelFields,
+    PrenormConstants,
+    NanochatConstants,
     spec.Evaluation,
     spec.Scale,
     spec.Margins,

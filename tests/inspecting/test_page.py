@@ -2,6 +2,7 @@ import io
 import itertools
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -112,14 +113,19 @@ def test_a_place_that_cannot_be_written_is_one_error(found: Findings, tmp_path: 
         write(found, tmp_path / "file" / "page.html")
 
 
-def test_the_terminal_gets_no_control_character_of_a_document(found: Findings):
+def shown(found: Findings) -> str:
+    """What the terminal gets."""
     out = io.StringIO()
-    show(found, Console(file=out, width=120))
-    shown = out.getvalue()
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u2028]", shown)
-    assert "alert('x')" in shown
-    assert "test, held out: " in shown
-    assert found.frozen.digest in shown
+    show(found, Console(file=out, width=80))
+    return out.getvalue()
+
+
+def test_the_terminal_gets_no_control_character_of_a_document(found: Findings):
+    told = shown(found)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u2028]", told)
+    assert "alert('x')" in told
+    assert "test, held out: " in told
+    assert found.frozen.digest in told
 
 
 def test_the_lengths_in_the_terminal_are_whole_numbers_without_gaps_and_hold_every_document(found: Findings):
@@ -146,3 +152,29 @@ def test_the_json_holds_what_is_shown(found: Findings):
     assert sum(held["lengths"]["documents"]) == found.documents
     assert [sample["text"] for sample in held["samples"]] == [sample.text for sample in found.samples]
     assert held["splits"]["train"]["tokens"] == found.splits[0].tokens
+
+
+def test_only_evaluation_sets_that_share_something_are_named_and_all_are_counted(found: Findings):
+    shared = {"a/deep/folder/of/one.jsonl": 0, "a/deep/folder/of/two.jsonl": 1204, "three.jsonl": 0}
+    some = replace(found, frozen=replace(found.frozen, contaminated_by=shared, hostless=7))
+    none = replace(found, frozen=replace(found.frozen, contaminated_by={"one.jsonl": 0}))
+    told, alone = shown(some), shown(none)
+    assert "    1,204  a/deep/folder/of/two.jsonl\n" in told
+    assert "one.jsonl" not in told
+    assert "compared with 3 files of evaluation sets; 2 of them share none." in told
+    assert "compared with 1 file of evaluation sets; none of them shares a 13-gram." in alone
+    assert "evaluation" not in shown(found)
+    page = read(render(some)).text
+    assert "a/deep/folder/of/two.jsonl" in page
+    assert "one.jsonl" not in page
+    assert "2 of them share none" in page
+    for text in (told, page):
+        assert "7 documents have no web address" in text
+    assert "none of them shares a 13-gram" in read(render(none)).text
+
+
+def test_tables_and_lengths_fit_a_terminal_of_80_characters(found: Findings):
+    lines = shown(found).splitlines()
+    samples = next(number for number, line in enumerate(lines) if line.startswith("train: "))
+    tables_only = [line for line in lines[1:samples] if not line.startswith("<i>")]
+    assert max(map(len, tables_only)) <= 80

@@ -91,7 +91,7 @@ def test_wrapping_the_output_maps_reaches_every_layer_once():
     assert sum(isinstance(module, nn.Sequential) for module in model.modules()) == bench.config.layers
 
 
-@pytest.mark.parametrize(("table", "named"), [({"name": "document"}, False), ({"name": "own"}, True)])
+@pytest.mark.parametrize(("table", "named"), [({"name": "document"}, False), ({"name": "diagonal-mask"}, True)])
 def test_the_boundary_law_says_whose_mask_it_takes_away(table: dict[str, str], named: bool):
     claim = next(law.claim for law in universal({"mask": table}) if "document mask" in law.claim)
     assert ("in place of the arm's 'own'" in claim) is named

@@ -7,9 +7,9 @@ from paribus.data.frozen import FrozenCorpus, TokenFile
 from paribus.data.prepare.pipeline import prepare
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Seam
+from paribus.model.backbone import Backbone
 from paribus.model.build import build_model
-from paribus.model.config import ModelConfig
-from paribus.model.prenorm import Prenorm
+from paribus.model.config import PrenormConfig
 from paribus.seeds import generator
 
 
@@ -36,8 +36,8 @@ def held_out(frozen: FrozenCorpus) -> TokenFile:
 
 
 @pytest.fixture(scope="session")
-def model(frozen: FrozenCorpus) -> Prenorm:
-    config = ModelConfig(
+def model(frozen: FrozenCorpus) -> Backbone:
+    config = PrenormConfig(
         layers=2, width=16, head_width=8, mlp_width=24, vocabulary_size=frozen.vocabulary_size, context_length=16
     )
     tables = {Seam.ROUTING: {"name": "role-decoupled", "blocks": 2}}

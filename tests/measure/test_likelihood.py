@@ -11,7 +11,7 @@ from paribus.data.frozen import FrozenCorpus, TokenFile
 from paribus.data.tokenizer import BOS_ID
 from paribus.data.windows import windows
 from paribus.measure.likelihood import bits_per_byte, document_nats, nats_per_token
-from paribus.model.prenorm import Prenorm
+from paribus.model.backbone import Backbone
 from paribus.train.step import Consumed
 
 CONTEXT = 16
@@ -38,7 +38,7 @@ class Constant(nn.Module):
 
 @pytest.mark.parametrize("max_tokens", [1, 64, 4096])
 def test_document_nats_equal_a_loop_that_predicts_one_token_at_a_time(
-    model: Prenorm, held_out: TokenFile, max_tokens: int
+    model: Backbone, held_out: TokenFile, max_tokens: int
 ):
     table = held_out.documents
     found = document_nats(model, scored(held_out, max_tokens), len(table))
@@ -71,7 +71,7 @@ def test_the_mark_of_a_beginning_is_never_a_target(frozen: FrozenCorpus, held_ou
     )
 
 
-def test_a_document_scores_the_same_in_any_company(model: Prenorm, held_out: TokenFile):
+def test_a_document_scores_the_same_in_any_company(model: Backbone, held_out: TokenFile):
     alone, together = (document_nats(model, scored(held_out, n), len(held_out.documents)) for n in (1, 4096))
     assert alone == pytest.approx(together, rel=100 * U32)
 

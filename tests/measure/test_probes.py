@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from paribus.measure.probes import BUCKETS, Scoring, probe
 from paribus.mechanisms import diagnostics_of, modules
 from paribus.mechanisms.contract import Diagnostic, Tap
+from paribus.model.backbone import Backbone
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 from paribus.seeds import generator
 from paribus.train.step import Consumed
 
@@ -298,7 +298,7 @@ def test_a_full_projection_leaves_no_alignment_a_partial_one_some_and_a_standard
     assert left["standard"] == []
 
 
-def test_a_standard_model_has_no_depth_routes_to_read(model: Prenorm):
+def test_a_standard_model_has_no_depth_routes_to_read(model: Backbone):
     bench = LawBench()
     depth = [diagnostic for diagnostic in EVERY if any("depth read" in site for site in diagnostic.sites)]
     assert depth

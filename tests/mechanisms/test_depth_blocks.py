@@ -11,8 +11,8 @@ from paribus.errors import ExperimentFileError
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Geometry, Seam
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
+from paribus.model.backbone import geometry_of as model_geometry
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import geometry_of as model_geometry
 
 ROUTINGS = ["block-attnres", "role-decoupled", "mlp-decoupled"]
 

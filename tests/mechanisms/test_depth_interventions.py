@@ -11,8 +11,8 @@ from paribus.mechanisms import interventions_of, modules
 from paribus.mechanisms.depth.block_layout import BlockLayout
 from paribus.mechanisms.depth.interventions import ROUTES_EXCHANGED, SOURCE_ABLATED
 from paribus.mechanisms.depth.reads import DepthRead
+from paribus.model.backbone import Backbone
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 
 BLOCK = {"name": "block-attnres", "blocks": 3}
 ARMS = [
@@ -26,13 +26,13 @@ ARMS = [
 ]
 
 
-def disturbed(bench: LawBench, table: dict[str, Any]) -> Prenorm:
+def disturbed(bench: LawBench, table: dict[str, Any]) -> Backbone:
     model = bench.model({"routing": table})
     bench.disturb(model, "", std=0.5)
     return model
 
 
-def routes(bench: LawBench, model: Prenorm) -> dict[tuple[str, int, str], Tensor]:
+def routes(bench: LawBench, model: Backbone) -> dict[tuple[str, int, str], Tensor]:
     """Routes by (site, layer, role)."""
     found: dict[tuple[str, int, str], Tensor] = {}
 
@@ -44,7 +44,7 @@ def routes(bench: LawBench, model: Prenorm) -> dict[tuple[str, int, str], Tensor
     return found
 
 
-def reads(model: Prenorm) -> Iterator[tuple[tuple[str, int], DepthRead]]:
+def reads(model: Backbone) -> Iterator[tuple[tuple[str, int], DepthRead]]:
     for name, module in model.routing.named_modules():
         if isinstance(module, DepthRead):
             site, _, layer = name.partition(".")

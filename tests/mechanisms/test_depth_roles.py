@@ -13,8 +13,8 @@ from paribus.mechanisms.contract import Scheduled, Seam
 from paribus.mechanisms.depth import reads as depth_reads
 from paribus.mechanisms.depth.reads import DepthRead
 from paribus.mechanisms.role_decoupled import RoleDecoupledAttentionResiduals, queries_of, untie_step
+from paribus.model.backbone import Backbone
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 from paribus.optim.config import OptimiserConfig
 from paribus.train.loop import announce
 from paribus.train.state import TrainState
@@ -40,7 +40,7 @@ def config(**control: Any) -> RoleDecoupledAttentionResiduals:
     return found
 
 
-def model_of(bench: LawBench, **control: Any) -> Prenorm:
+def model_of(bench: LawBench, **control: Any) -> Backbone:
     return bench.model({"routing": table(**control)})
 
 
@@ -195,7 +195,7 @@ def trained(bench: LawBench, state: TrainState, steps: int, upto: int) -> list[T
     losses = []
     while state.step < upto:
         announce(state.model, state.step, steps)
-        assert isinstance(state.model, Prenorm)
+        assert isinstance(state.model, Backbone)
         losses.append(bench.loss_and_gradients(state.model)["loss"])
         for optimiser in state.optimisers:
             optimiser.step()
@@ -319,8 +319,8 @@ def test_a_saved_model_that_is_only_evaluated_reads_as_it_did_when_it_was_traine
     trained(bench, state, 6, stop)
     loaded = fresh(bench, untie_at=0.5)
     loaded.restore(state.to_files())
-    assert isinstance(state.model, Prenorm)
-    assert isinstance(loaded.model, Prenorm)
+    assert isinstance(state.model, Backbone)
+    assert isinstance(loaded.model, Backbone)
     with torch.no_grad():
         assert torch.equal(bench.logits(loaded.model), bench.logits(state.model))
     read = loaded.model.get_submodule("routing.attention.1")
@@ -329,7 +329,7 @@ def test_a_saved_model_that_is_only_evaluated_reads_as_it_did_when_it_was_traine
 
 
 def test_only_an_untying_arm_changes_during_a_run(bench: LawBench):
-    def scheduled(model: Prenorm) -> list[str]:
+    def scheduled(model: Backbone) -> list[str]:
         return [name for name, module in model.named_modules() if isinstance(module, Scheduled)]
 
     assert scheduled(model_of(bench, untie_at=0.5)) == ["routing"]

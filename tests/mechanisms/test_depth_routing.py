@@ -11,8 +11,8 @@ from paribus.mechanisms.attention_residuals import BlockAttentionResiduals, Bloc
 from paribus.mechanisms.contract import Geometry, Reads, Seam, Site
 from paribus.mechanisms.depth.laws import disturb_trained
 from paribus.mechanisms.depth.reads import ReadPlan
+from paribus.model.backbone import Backbone, geometry_of
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm, geometry_of
 from paribus.optim.config import OptimiserConfig
 from paribus.optim.groups import build_optimisers, route
 from paribus.roles import Role, declarations
@@ -61,7 +61,7 @@ def geometry(bench: LawBench) -> Geometry:
     return geometry_of(bench.config, {seam: resolve(seam, None, "here") for seam in Seam})
 
 
-def untied(model: Prenorm) -> None:
+def untied(model: Backbone) -> None:
     """Bring a routing that changes during a run to its final form."""
     at_step = getattr(model.routing, "at_step", None)
     if at_step is not None:
@@ -219,7 +219,7 @@ def test_the_second_mlp_query_moves_the_up_projection_and_the_first_the_gate(ben
     assert change(bench, model, "layers.1.mlp", "mlp.2.query") == set()
 
 
-def change(bench: LawBench, model: Prenorm, sublayer: str, query: str) -> set[str]:
+def change(bench: LawBench, model: Backbone, sublayer: str, query: str) -> set[str]:
     """Which inputs of a sublayer change when a query does."""
     seen: list[Reads] = []
     hook = model.get_submodule(sublayer).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

@@ -20,8 +20,8 @@ from paribus.mechanisms.depth import reads
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.depth.reads import DepthRead, Memory, Source
 from paribus.mechanisms.role_decoupled import UntyingResiduals
+from paribus.model.backbone import Backbone, geometry_of
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm, geometry_of
 from paribus.optim.config import OptimiserConfig
 from paribus.optim.groups import groups, route
 from paribus.roles import Init, Role, initialise
@@ -117,7 +117,7 @@ def test_queries_with_random_initial_values_are_caught(monkeypatch: pytest.Monke
 def test_an_initialiser_that_runs_after_the_zeros_is_caught(monkeypatch: pytest.MonkeyPatch):
     """G14: the global pass over all parameters came last."""
 
-    def then_everything_again(model: Prenorm, *stream: str | int) -> None:
+    def then_everything_again(model: Backbone, *stream: str | int) -> None:
         initialise(model, *stream)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
@@ -131,7 +131,7 @@ def test_an_initialiser_that_runs_after_the_zeros_is_caught(monkeypatch: pytest.
 def test_a_query_that_nobody_wrote_is_caught(monkeypatch: pytest.MonkeyPatch):
     """G14: memory that happens to hold zeros is no initial value."""
 
-    def forgetful(model: Prenorm, *stream: str | int) -> None:
+    def forgetful(model: Backbone, *stream: str | int) -> None:
         unwritten = dict(model.named_parameters()).get("routing.output.query")
         initialise(model, *stream)
         if unwritten is not None:

@@ -22,9 +22,9 @@ from paribus.mechanisms.depth.reads import DepthRead
 from paribus.mechanisms.exclusion.diagnostics import pair_sums
 from paribus.mechanisms.laws import Arm, example_arms
 from paribus.mechanisms.role_decoupled import UntyingResiduals
+from paribus.model.backbone import Backbone, rotary_phases
 from paribus.model.build import abstract_model
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm, rotary_phases
 
 XSA = [
     {"name": "xsa", "strength": "learned", "initial_strength": 0.3},
@@ -77,7 +77,7 @@ def diagnostics() -> Iterator[Diagnostic]:
     yield from {d.name: d for module in modules() for d in getattr(module, "DIAGNOSTICS", ())}.values()
 
 
-def exercise(model: Prenorm, tokens: Tensor, document: Tensor, seen: set[str]) -> None:
+def exercise(model: Backbone, tokens: Tensor, document: Tensor, seen: set[str]) -> None:
     """A forward and backward pass, every diagnostic of what was tapped, and one variant of every intervention."""
     collected = _Collected()
     model(tokens, document, collected).float().square().mean().backward()
@@ -107,7 +107,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
     rotary_phases.cache_clear()
 
 
-def untied(model: Prenorm) -> Prenorm:
+def untied(model: Backbone) -> Backbone:
     """A fake tensor has no value that could say whether a model is untied."""
     if isinstance(model.routing, UntyingResiduals):
         model.routing.announced = True

@@ -16,7 +16,8 @@ from paribus.mechanisms.exclusive import LAWS, ExclusiveSelfAttention
 from paribus.mechanisms.exclusive_controls import LAWS as CONTROL_LAWS
 from paribus.mechanisms.laws import universal
 from paribus.mechanisms.standard import UnchangedOutput
-from paribus.model.config import ModelConfig
+from paribus.model.backbone import geometry_of
+from paribus.model.config import NanochatConfig, PrenormConfig
 from paribus.model.lawbench import LawBench
 from paribus.roles import Declaration, Init, Role, declarations
 from paribus.seeds import unit_noise
@@ -43,7 +44,7 @@ def grouped_bench() -> LawBench:
     """Four query heads on two values."""
     bench = LawBench()
     fields = {**bench.config.model_dump(), "width": 32, "query_heads_per_kv_head": 2}
-    bench.config = ModelConfig.model_validate(fields)
+    bench.config = PrenormConfig.model_validate(fields)
     return bench
 
 
@@ -298,8 +299,14 @@ def test_declared_flops_are_those_of_the_operations_on_whole_heads(
 ):
     """Work on one number a head (quotients, factors) and comparisons are left out of both."""
     geometry = replace(geometry, heads=6, kv_heads=kv_heads)
-    config = resolved(**fields)
-    tokens = (2, geometry.context_length)
+    counted = operations_per_token(resolved(**fields), geometry, active)
+    assert resolved(**fields).flops_per_token(geometry) == counted
+    assert (counted > 0) == (active > 0)
+
+
+def operations_per_token(config: MechanismConfig, geometry: Geometry, active: int) -> float:
+    """On whole heads, of the maps of all layers, of which `active` are no identity."""
+    kv_heads, tokens = geometry.kv_heads, (2, geometry.context_length)
     y = torch.ones(*tokens, kv_heads, geometry.group, geometry.head_width)
     v = torch.ones(*tokens, kv_heads, 1, geometry.head_width)
     document = torch.zeros(tokens, dtype=torch.long)
@@ -309,9 +316,30 @@ def test_declared_flops_are_those_of_the_operations_on_whole_heads(
         for output_map in built:
             output_map(y, Values(v, 0.5 * v), document)
     # What the test itself did, and the normalisation of a head's direction (3 an element), which no token repeats.
-    once = geometry.layers * v.numel() + active * 3 * directions * (fields["name"] == "xsa-random-direction")
-    assert config.flops_per_token(geometry) == (counted.flops - once) / (tokens[0] * tokens[1])
-    assert (counted.flops > once) == (active > 0)
+    once = geometry.layers * v.numel() + active * 3 * directions * (config.name == "xsa-random-direction")
+    return (counted.flops - once) / (tokens[0] * tokens[1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "active"),
+    [
+        ({"name": "xsa"}, 6),
+        ({"name": "xsa", "layers": "without-value-embedding"}, 3),
+        ({"name": "xsa", "value": "projected", "layers": [1, 5]}, 2),
+        ({"name": "xsa", "value": "embedding", "layers": [1, 3, 5]}, 3),
+        ({"name": "xsa-common-mode", "layers": "last:2"}, 2),
+    ],
+    ids=str,
+)
+def test_declared_flops_hold_beside_a_backbones_own_value_embeddings(fields: dict[str, Any], active: int):
+    """nanochat adds an embedding to the values of its last layer and of every second before it."""
+    size: dict[str, Any] = {"layers": 6, "width": 48, "head_width": 8, "query_heads_per_kv_head": 2, "mlp_width": 64}
+    backbone = NanochatConfig(**size, vocabulary_size=31, context_length=16)
+    of = geometry_of(backbone, {s: resolve(s, None, s) for s in Seam})
+    assert of.value_embedding_layers == {1, 3, 5}
+    config = resolved(**fields)
+    assert config.validate_for(of) is None
+    assert config.flops_per_token(of) == operations_per_token(config, of, active) > 0
 
 
 @pytest.mark.parametrize("layers", [[1, 3]])

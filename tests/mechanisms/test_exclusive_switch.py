@@ -6,13 +6,13 @@ from paribus.mechanisms import exclusive as module
 from paribus.mechanisms import interventions_of
 from paribus.mechanisms.exclusion.laws import output_maps
 from paribus.mechanisms.exclusion.switch import PROJECTION_SWITCHED
+from paribus.model.backbone import Backbone
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 
 XSA = {"output_map": {"name": "xsa"}}
 
 
-def logits(bench: LawBench, model: Prenorm) -> Tensor:
+def logits(bench: LawBench, model: Backbone) -> Tensor:
     with torch.no_grad():
         return bench.logits(model)
 

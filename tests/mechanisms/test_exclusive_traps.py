@@ -20,7 +20,7 @@ from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Seam, Va
 from paribus.mechanisms.exclusion import laws, maps, prefix
 from paribus.mechanisms.exclusive import DIAGNOSTICS, LAWS
 from paribus.mechanisms.laws import causality, document_boundary, shared_tensors_equal
-from paribus.model.config import ModelConfig
+from paribus.model.config import PrenormConfig
 from paribus.model.lawbench import LawBench
 from paribus.seeds import unit_noise
 from paribus.shapes import Documents, GroupedHeads
@@ -47,7 +47,7 @@ def grouped_bench() -> LawBench:
     """Four query heads on two values."""
     bench = LawBench()
     fields = {**bench.config.model_dump(), "width": 32, "query_heads_per_kv_head": 2}
-    bench.config = ModelConfig.model_validate(fields)
+    bench.config = PrenormConfig.model_validate(fields)
     return bench
 
 

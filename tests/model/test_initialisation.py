@@ -5,16 +5,16 @@ import torch
 from torch import nn
 
 from paribus.errors import RoleError
-from paribus.model.config import ModelConfig
-from paribus.model.prenorm import Prenorm
+from paribus.model.backbone import Backbone
+from paribus.model.config import PrenormConfig
 from paribus.roles import ONES, DeclaredModule, Init, Role, declarations, initialise
 
-Build = Callable[..., Prenorm]
+Build = Callable[..., Backbone]
 RD = {"routing": {"name": "role-decoupled", "blocks": 3}, "output_map": {"name": "xsa"}}
 
 
 def test_each_family_of_matrices_has_its_declared_standard_deviation_and_mean_zero(build: Build):
-    config = ModelConfig(layers=3, width=24, head_width=6, mlp_width=40, vocabulary_size=101, context_length=8)
+    config = PrenormConfig(layers=3, width=24, head_width=6, mlp_width=40, vocabulary_size=101, context_length=8)
     depth = 2 * config.layers
     declared = {"embedding": 0.02, "query": 24**-0.5, "key": 24**-0.5, "value": 24**-0.5}
     declared |= {"output": (24 * depth) ** -0.5, "gate": 24**-0.5, "up": 24**-0.5, "down": (40 * depth) ** -0.5}

@@ -11,10 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.errors import MechanismError
 from paribus.mechanisms.contract import Reads, Seam, Site, Tap, Values
-from paribus.model.config import ModelConfig
-from paribus.model.prenorm import Prenorm
+from paribus.model.backbone import Backbone
+from paribus.model.config import PrenormConfig
 
-Build = Callable[..., Prenorm]
+Build = Callable[..., Backbone]
 GROUPED = "[batch time kv_head group head_width] = [2, 16, 3, 1, 8], torch.float32"
 PLAIN = "[batch time kv_head head_width] = [2, 16, 3, 8], torch.float32"
 U32, U64 = 2.0**-24, 2.0**-53
@@ -34,7 +34,7 @@ def rotated(x: Tensor, position: int, base: float) -> Tensor:
     return torch.cat((turned.real, turned.imag), dim=-1)
 
 
-def reference_logits(model: Prenorm, row: Tensor, document: Tensor | None = None) -> Tensor:
+def reference_logits(model: Backbone, row: Tensor, document: Tensor | None = None) -> Tensor:
     """[time vocab] of one row of token ids by explicit loops in float64, from the description of the backbone."""
     c = model.config
     w = {name: parameter.detach().double() for name, parameter in model.named_parameters()}
@@ -63,7 +63,7 @@ def reference_logits(model: Prenorm, row: Tensor, document: Tensor | None = None
     return (rms(x, c.norm_eps) * w["output_norm.gain"]) @ w["embedding"].T
 
 
-def with_gains(model: Prenorm) -> Prenorm:
+def with_gains(model: Backbone) -> Backbone:
     """Gains away from 1, so that each is seen to act on its own features."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -80,7 +80,7 @@ def with_gains(model: Prenorm) -> Prenorm:
 )
 def test_logits_equal_a_forward_pass_by_explicit_loops(
     build: Build,
-    config: ModelConfig,
+    config: PrenormConfig,
     tokens: Tensor,
     qk_norm: bool,
     dtype: torch.dtype,
@@ -103,7 +103,7 @@ def test_logits_equal_a_forward_pass_by_explicit_loops(
 class _Watch:
     """Sees the stream at every read."""
 
-    def __init__(self, model: Prenorm) -> None:
+    def __init__(self, model: Backbone) -> None:
         self.streams: list[Tensor] = []
         self.opened: list[Tensor] = []
         read, opening = model.routing.read, model.routing.open
@@ -122,7 +122,7 @@ class _Watch:
         vars(model.routing).update(read=watched_read, open=watched_open)
 
 
-def test_the_stream_starts_at_unit_rms(build: Build, config: ModelConfig, tokens: Tensor):
+def test_the_stream_starts_at_unit_rms(build: Build, config: PrenormConfig, tokens: Tensor):
     model = build({})
     watch = _Watch(model)
     model(tokens, torch.zeros_like(tokens))
@@ -133,7 +133,7 @@ def test_the_stream_starts_at_unit_rms(build: Build, config: ModelConfig, tokens
 
 @pytest.mark.parametrize("arm", [{}, {"routing": {"name": "role-decoupled", "blocks": 3}}], ids=["serial", "decoupled"])
 def test_every_read_of_the_stream_is_float32_when_sublayers_compute_in_bfloat16(
-    build: Build, config: ModelConfig, tokens: Tensor, arm: dict[str, dict[str, object]]
+    build: Build, config: PrenormConfig, tokens: Tensor, arm: dict[str, dict[str, object]]
 ):
     model = build(arm)
     watch = _Watch(model)
@@ -185,17 +185,17 @@ def test_the_first_layers_value_reaches_the_value_map_of_later_layers(build: Bui
     assert torch.allclose(first[0].flatten(-2), expected, atol=24 * U32)
 
 
-def grouped_config(config: ModelConfig) -> ModelConfig:
+def grouped_config(config: PrenormConfig) -> PrenormConfig:
     return config.model_copy(update={"head_width": 4, "query_heads_per_kv_head": 3})
 
 
-def test_key_and_value_matrices_hold_one_head_for_each_group(build: Build, config: ModelConfig):
+def test_key_and_value_matrices_hold_one_head_for_each_group(build: Build, config: PrenormConfig):
     shapes = {name: tuple(p.shape) for name, p in build({}, config=grouped_config(config)).named_parameters()}
     rows = {name: shapes[f"layers.0.attention.{name}"] for name in ("query", "key", "value", "output")}
     assert rows == {"query": (24, 24), "key": (8, 24), "value": (8, 24), "output": (24, 24)}
 
 
-def test_an_output_map_sees_the_value_of_its_own_group_as_a_view(build: Build, config: ModelConfig, tokens: Tensor):
+def test_an_output_map_sees_the_value_of_its_own_group_as_a_view(build: Build, config: PrenormConfig, tokens: Tensor):
     """Six query heads beside two key-value heads: y by group, the values once a group, nothing copied."""
     model = build({}, config=grouped_config(config))
     attention = model.get_submodule("layers.0.attention")
@@ -233,9 +233,9 @@ def test_the_mlps_gate_reads_the_first_tensor_and_its_up_projection_the_last(bui
     ("field", "value"),
     [("width", 25), ("head_width", 7), ("layers", 0), ("norm_eps", 1e-5), ("query_heads_per_kv_head", 2)],
 )
-def test_a_geometry_that_the_backbone_cannot_have_is_refused(config: ModelConfig, field: str, value: float):
+def test_a_geometry_that_the_backbone_cannot_have_is_refused(config: PrenormConfig, field: str, value: float):
     with pytest.raises(ValueError, match=field):
-        ModelConfig.model_validate(config.model_dump() | {field: value})
+        PrenormConfig.model_validate(config.model_dump() | {field: value})
 
 
 class _Calls(TorchDispatchMode):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from paribus.model.backbone import Backbone
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 from paribus.seeds import unit_noise
 
 
@@ -15,7 +15,7 @@ def bench() -> LawBench:
 
 
 @pytest.fixture
-def role_decoupled(bench: LawBench) -> Prenorm:
+def role_decoupled(bench: LawBench) -> Backbone:
     return bench.model({"routing": {"name": "role-decoupled", "blocks": 3}})
 
 

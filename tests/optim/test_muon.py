@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus.optim.muon import COEFFICIENTS, Muon, orthogonalise, shape_factor
+from paribus.optim.muon import COEFFICIENTS, Muon, orthogonalise
+from paribus.optim.scale import keller, moonshot
 
 Draw = Callable[..., Tensor]
 SHAPES = [(12, 12), (8, 20), (20, 8)]
@@ -49,7 +50,31 @@ def test_matrices_of_one_shape_are_orthogonalised_one_by_one(matrix: Draw, rows:
 
 @pytest.mark.parametrize(("rows", "columns", "factor"), [(6, 6, 1.0), (6, 24, 1.0), (24, 6, 2.0)])
 def test_the_step_grows_with_the_root_of_rows_over_columns(rows: int, columns: int, factor: float):
-    assert shape_factor(rows, columns) == factor
+    assert keller(rows, columns) == factor
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 6), (6, 24), (24, 6), (1, 7)])
+def test_moonshots_scale_gives_an_exact_polar_factor_the_root_mean_square_of_an_adamw_step(
+    matrix: Draw, rows: int, columns: int
+):
+    exact = matrix("polar factor", rows, columns, torch.ones(min(rows, columns)))
+    # The matrix is rounded to float32 once.
+    assert float((moonshot(rows, columns) * exact).square().mean().sqrt()) == pytest.approx(0.2, rel=2.0**-22)
+
+
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_the_scale_multiplies_the_step_and_not_the_decay(matrix: Draw, rows: int, columns: int):
+    rank = min(rows, columns)
+    start, gradient = (matrix(name, rows, columns, torch.linspace(1, 0.4, rank)) for name in ("start", "gradient"))
+    found = {}
+    for scale in ("keller", "moonshot"):
+        parameter = nn.Parameter(start.clone())
+        parameter.grad = gradient.clone()
+        Muon([parameter], lr=0.5, momentum=0.9, weight_decay=0.1, scale=scale).step()
+        found[scale] = parameter.detach().double() - start.double() * (1 - 0.5 * 0.1)
+    ratio = moonshot(rows, columns) / keller(rows, columns)
+    # Weights near 1 and steps below 2 are rounded to float32 a few times.
+    assert (found["moonshot"] - ratio * found["keller"]).abs().max() < 8 * 2 * 2.0**-24
 
 
 def pair_of_parameters(matrix: Draw, shapes: list[tuple[int, int]]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -72,10 +97,10 @@ def test_two_steps_agree_with_torchs_muon(matrix: Draw):
         theirs.step()
         for mine, other in zip(*ours_theirs, strict=True):
             # bfloat16 rounds by 2^-9 (relative), and each of five iterations adds up terms of sizes |a|, |b| and |c|.
-            bound = (step + 1) * lr * shape_factor(*mine.shape) * 5 * sum(map(abs, COEFFICIENTS)) * 2.0**-9
+            bound = (step + 1) * lr * keller(*mine.shape) * 5 * sum(map(abs, COEFFICIENTS)) * 2.0**-9
             assert torch.linalg.matrix_norm(mine - other, ord=2) < bound
             # An update has spectral size near 1: the bound would see a different momentum form or shape factor.
-            assert bound < (step + 1) * lr * shape_factor(*mine.shape) / 8
+            assert bound < (step + 1) * lr * keller(*mine.shape) / 8
 
 
 def test_one_step_by_hand(matrix: Draw):

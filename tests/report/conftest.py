@@ -32,6 +32,7 @@ from paribus.report.content import (
     RateRow,
     ReportContent,
     RouteChange,
+    SensitivityRow,
     TaskRow,
     TrialRow,
     TuningSummary,
@@ -400,6 +401,29 @@ def with_records(content: ReportContent) -> ReportContent:
                 (1.0, -OUTCOME, interval, PLANNED, 0),
                 (0.5, OUTCOME, (OUTCOME - 0.003, OUTCOME + 0.003), 3, 0),
                 (2.0, None, None, 2, 1),
+            )
+        ),
+        sensitivity=tuple(
+            SensitivityRow(
+                kind,
+                name,
+                f"{arm} {MINUS} parent",
+                scale,
+                "test.nll",
+                NATS,
+                of,
+                knob,
+                value,
+                own,
+                -OUTCOME,
+                interval,
+                *(PLANNED, PLANNED, 0),
+            )
+            for kind, arm, of, knob, value, own in (
+                ("effect", "rd", "", "", None, None),
+                ("schedule", "schedule-sensitivity", "parent", "schedule.decay", 0.6, 0.4),
+                ("value", "rd", "rd", "routing.blocks", 8, 8),
+                ("value", "rd.blocks-2", "rd", "routing.blocks", 2, 8),
             )
         ),
     )

@@ -40,7 +40,7 @@ def tells(value: Any) -> bool:
 
 
 RECORDS = ("estimates", "noise", "budget_gaps", "gap_forms", "budget_summaries", "costs", "published", "tasks")
-RECORDS += ("robustness", "overlap")
+RECORDS += ("robustness", "sensitivity", "overlap")
 
 
 def test_every_record_about_a_contrast_passes_the_door(full_waiting_study: ReportContent) -> None:

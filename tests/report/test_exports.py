@@ -31,6 +31,7 @@ FIGURES = (
     "loss",
     "milestones",
     "published",
+    "sensitivity",
     "tuning",
     "verdict",
 )
@@ -194,6 +195,7 @@ def test_the_report_for_a_pull_request_says_question_answer_doubts_and_how(
         full_study.question,
         "Verdicts",
         "Without overlap with training text",
+        "Sensitivity: the schedule and other values",
         "The same contrasts at other learning rates",
         "Estimates",
         "A/A: how much is noise",
@@ -256,12 +258,12 @@ def test_a_watched_report_has_no_exports_and_the_last_one_has_them_all(
     assert 'http-equiv="refresh"' in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-_CONTRASTS = ("estimates", "budget_gaps", "gap_forms", "budget_summaries", "robustness", "overlap")
+_CONTRASTS = ("estimates", "budget_gaps", "gap_forms", "budget_summaries", "robustness", "sensitivity", "overlap")
 
 
 def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) -> None:
     data = json.loads(page.to_json(full_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
-    assert data["format"] == 4
+    assert data["format"] == 5
     for name in ("caveats", "repeat_command", "environment", "corpus", "pairing_proven"):
         held = getattr(full_study, name)
         assert data[name] == (list(held) if isinstance(held, tuple) else held)

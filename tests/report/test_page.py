@@ -15,8 +15,10 @@ from paribus.errors import StorageError
 from paribus.report import page
 from paribus.report.content import ReportContent
 
-SECTIONS = ("verdict", "caveats", "overlap", "estimates", "by-seed", "noise", "loss", "milestones", "budgets", "rates")
+SECTIONS = ("verdict", "caveats", "overlap", "sensitivity", "estimates", "by-seed", "noise", "loss", "milestones")
 SECTIONS += (
+    "budgets",
+    "rates",
     "diagnostics",
     "interventions",
     "cost",

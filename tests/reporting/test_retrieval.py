@@ -18,8 +18,8 @@ from paribus.measure.retrieval import ANSWER_MASS
 from paribus.measure.retrieval import LARGEST_HEAD as WRITTEN_LARGEST_HEAD
 from paribus.measuring import measure, probing_batches
 from paribus.mechanisms import all_diagnostics
+from paribus.model.backbone import Backbone
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 from paribus.reading.cell import ReadCell
 from paribus.reading.study import ReadStudy
 from paribus.report import of_retrieval
@@ -39,7 +39,7 @@ ARMS: dict[str, dict[str, dict[str, Any]]] = {
 READ = (*all_diagnostics(), ANSWER_MASS)
 
 
-def model_of(arm: str) -> Prenorm:
+def model_of(arm: str) -> Backbone:
     bench = LawBench(layers=3)
     bench.config = bench.config.model_copy(update={"vocabulary_size": CORPUS.vocabulary_size, "context_length": 32})
     model = bench.model(ARMS[arm])

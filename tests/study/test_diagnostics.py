@@ -22,8 +22,8 @@ from paribus.measure.probes import probe
 from paribus.measure.routes import depth_routes
 from paribus.mechanisms.contract import Diagnostic, Intervention, Site
 from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING, js_of_roles
+from paribus.model.backbone import Backbone
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import Prenorm
 from paribus.reading.cell import ReadCell
 from paribus.reading.study import ReadStudy
 from paribus.report import page
@@ -66,7 +66,7 @@ def experiment(fresh: Path) -> spec.Experiment:
 
 
 @pytest.fixture
-def models() -> dict[int, Prenorm]:
+def models() -> dict[int, Backbone]:
     """Two seeds of a small model with depth routes that differ from token to token."""
     bench = LawBench(layers=2)
     bench.config = bench.config.model_copy(update={"vocabulary_size": 300, "context_length": 32})
@@ -101,7 +101,7 @@ def completed(folder: CellFolder) -> None:
 
 
 @pytest.fixture
-def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm]) -> ReadStudy:
+def measured(fresh: Path, experiment: spec.Experiment, models: dict[int, Backbone]) -> ReadStudy:
     """A run folder with two measured cells, as it is read back."""
     corpus = frozen_of(fresh / "runs")
     study = StudyFolder(fresh / "runs" / "tiny")
@@ -139,7 +139,7 @@ def batches_of(fresh: Path, experiment: spec.Experiment) -> tuple[list, int]:
 
 
 def test_what_was_measured_is_what_the_report_is_made_of(
-    fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm], measured: ReadStudy
+    fresh: Path, experiment: spec.Experiment, models: dict[int, Backbone], measured: ReadStudy
 ) -> None:
     content = report_content(measured, (), "paribus run study.toml")
     batches, documents = batches_of(fresh, experiment)
@@ -191,7 +191,7 @@ def test_rows_of_interventions_are_kept_by_document_and_routes_by_token(measured
 
 
 def test_rows_of_one_model_are_equal_whenever_it_is_measured(
-    fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm], measured: ReadStudy
+    fresh: Path, experiment: spec.Experiment, models: dict[int, Backbone], measured: ReadStudy
 ) -> None:
     corpus = frozen_of(fresh / "runs")
     again, first = CellFolder(fresh / "cells" / "again"), measured.cells["tiny", "rd", 0, ""].folder
@@ -203,7 +203,7 @@ def test_rows_of_one_model_are_equal_whenever_it_is_measured(
 
 
 def test_one_document_has_no_standard_error_on_disk_or_in_the_report(
-    fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm], measured: ReadStudy
+    fresh: Path, experiment: spec.Experiment, models: dict[int, Backbone], measured: ReadStudy
 ) -> None:
     corpus = frozen_of(fresh / "runs")
     evaluation = experiment.base.evaluation.model_copy(update={"probe_tokens": 1})
@@ -228,7 +228,7 @@ def test_a_page_is_written_from_a_measured_folder(measured: ReadStudy) -> None:
 
 
 def test_without_diagnostics_or_interventions_the_model_is_only_scored(
-    fresh: Path, experiment: spec.Experiment, models: dict[int, Prenorm]
+    fresh: Path, experiment: spec.Experiment, models: dict[int, Backbone]
 ) -> None:
     corpus = frozen_of(fresh / "runs")
     seen: list[tuple] = []

@@ -12,9 +12,9 @@ from paribus.data.order import Order
 from paribus.data.prepare.pipeline import prepare
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Seam
+from paribus.model.backbone import Backbone
 from paribus.model.build import build_model
-from paribus.model.config import ModelConfig
-from paribus.model.prenorm import Prenorm
+from paribus.model.config import PrenormConfig
 from paribus.seeds import generator
 
 CONTEXT, ROWS = 16, 6
@@ -39,9 +39,9 @@ def order(frozen: FrozenCorpus) -> Order:
 
 
 @pytest.fixture(scope="session")
-def build(frozen: FrozenCorpus) -> Callable[..., Prenorm]:
+def build(frozen: FrozenCorpus) -> Callable[..., Backbone]:
     """A fresh model of an arm."""
-    config = ModelConfig(
+    config = PrenormConfig(
         layers=2,
         width=16,
         head_width=8,
@@ -50,7 +50,7 @@ def build(frozen: FrozenCorpus) -> Callable[..., Prenorm]:
         context_length=CONTEXT,
     )
 
-    def model(arm: Mapping[str, Mapping[str, Any]] | None = None, dtype: torch.dtype = torch.float32) -> Prenorm:
+    def model(arm: Mapping[str, Mapping[str, Any]] | None = None, dtype: torch.dtype = torch.float32) -> Backbone:
         tables = arm or {}
         mechanisms = {seam: resolve(seam, dict(tables[seam]) if seam in tables else None, seam) for seam in Seam}
         return build_model(config, mechanisms, ("study", "S", 0), dtype)

@@ -9,13 +9,13 @@ from paribus.data.frozen import FrozenCorpus
 from paribus.data.order import Order
 from paribus.data.updates import updates_of
 from paribus.errors import DivergenceError
-from paribus.model.prenorm import Prenorm
+from paribus.model.backbone import Backbone
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
-from paribus.optim.schedule import multiplier
+from paribus.optim.schedule import moment, multiplier
 from paribus.train.loop import MilestoneReached, RunLength, StepFinished, train
 from paribus.train.state import TrainState
 
-Build = Callable[..., Prenorm]
+Build = Callable[..., Backbone]
 BATCH_TOKENS = 6 * 16
 SCHEDULE = ScheduleConfig()
 
@@ -63,6 +63,32 @@ def test_each_step_reports_the_multiplier_of_its_place_in_the_run(state: TrainSt
     assert [e.learning_rate_multiplier for e in steps] == [multiplier(n, 4, SCHEDULE) for n in range(4)]
     last = multiplier(3, 4, SCHEDULE)
     assert all(g["lr"] == g["base_lr"] * last for o in state.optimisers for g in o.param_groups)
+
+
+def test_each_update_is_made_at_its_moment_of_the_schedule(build: Build, order: Order):
+    schedule = ScheduleConfig(
+        place="ends", momentum_initial=0.5, momentum_warmup=0.5, momentum_final=0.8, weight_decay="cosine"
+    )
+    state = TrainState.fresh(build(), OptimiserConfig(matrix_weight_decay=0.1))
+    seen = []
+    for event in train(state, order, RunLength(4 * BATCH_TOKENS, BATCH_TOKENS), schedule, 6):
+        if isinstance(event, StepFinished):
+            (group,) = state.optimisers[0].param_groups
+            seen.append((event.learning_rate_multiplier, group["lr"], group["momentum"], group["weight_decay"]))
+    expected = [moment(step, 4, schedule) for step in range(4)]
+    assert len({m.momentum(0.95) for m in expected}) == 4
+    assert seen == [(m.learning_rate, 0.02 * m.learning_rate, m.momentum(0.95), 0.1 * m.weight_decay) for m in expected]
+
+
+def test_the_gradients_norm_is_reported_only_where_gradients_are_clipped(build: Build, order: Order):
+    length = RunLength(2 * BATCH_TOKENS, BATCH_TOKENS)
+    for clip in (None, 1e-3):
+        state = TrainState.fresh(build(), OptimiserConfig(gradient_clip_norm=clip))
+        steps = [e for e in events(state, order, length) if isinstance(e, StepFinished)]
+        if clip is None:
+            assert [e.gradient_norm for e in steps] == [None, None]
+        else:
+            assert all(e.gradient_norm is not None and e.gradient_norm > clip for e in steps)
 
 
 def test_a_state_that_stands_at_a_milestone_reports_it_again_before_the_next_step(state: TrainState, order: Order):

@@ -15,13 +15,32 @@ LENGTH = RunLength(6 * 96, 96)
 ARMS = [{}, {"routing": {"name": "role-decoupled", "blocks": 2}, "output_map": {"name": "xsa"}}]
 
 
-def fresh(build: Build, arm: dict) -> TrainState:
-    return TrainState.fresh(build(arm), OptimiserConfig(matrix_weight_decay=0.01))
+RECIPES = {
+    "muon": OptimiserConfig(matrix_weight_decay=0.01),
+    "nanochat": OptimiserConfig(
+        matrix_update="nanochat",
+        matrix_weight_decay=0.1,
+        matrix_row_equilibration=True,
+        matrix_unit_norm=True,
+        embedding_betas=(0.8, 0.995),
+        embedding_weight_decay=0.001,
+        gradient_clip_norm=0.5,
+    ),
+    "adamw": OptimiserConfig(matrix_update="adamw", matrix_learning_rate=0.003, matrix_weight_decay=0.1),
+}
+MOVING = ScheduleConfig(
+    place="ends", momentum_initial=0.8, momentum_warmup=0.5, momentum_final=0.9, weight_decay="cosine"
+)
+"""everything that a schedule can change"""
 
 
-def run(state: TrainState, order: Order, until: int) -> list[float]:
+def fresh(build: Build, arm: dict, recipe: str = "muon") -> TrainState:
+    return TrainState.fresh(build(arm), RECIPES[recipe])
+
+
+def run(state: TrainState, order: Order, until: int, schedule: ScheduleConfig | None = None) -> list[float]:
     losses = []
-    for event in train(state, order, LENGTH, ScheduleConfig(), 4):
+    for event in train(state, order, LENGTH, schedule or ScheduleConfig(), 4):
         if isinstance(event, StepFinished):
             losses.append(event.loss_nats_per_token)
             if event.step == until:
@@ -40,6 +59,19 @@ def test_a_restored_run_continues_bit_for_bit_as_if_never_interrupted(build: Bui
     assert second.step == stop
     assert second.digest_hex() == first.digest_hex()
     assert run(second, order, LENGTH.steps) == losses[stop:]
+    assert second.to_files() == uninterrupted.to_files()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_restored_run_continues_bit_for_bit_under_every_update_and_a_schedule_of_everything(
+    build: Build, order: Order, recipe: str
+):
+    uninterrupted, first = fresh(build, {}, recipe), fresh(build, {}, recipe)
+    losses = run(uninterrupted, order, LENGTH.steps, MOVING)
+    run(first, order, 3, MOVING)
+    second = fresh(build, {}, recipe)
+    second.restore(first.to_files())
+    assert run(second, order, LENGTH.steps, MOVING) == losses[3:]
     assert second.to_files() == uninterrupted.to_files()
 
 

@@ -7,12 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from paribus.data.order import Batch, Order
-from paribus.model.prenorm import Prenorm
+from paribus.model.backbone import Backbone
+from paribus.optim.clipping import gradient_norm
+from paribus.optim.config import OptimiserConfig
+from paribus.optim.groups import build_optimisers
+from paribus.optim.schedule import Moment
 from paribus.seeds import stream_key
 from paribus.train import step as step_module
 from paribus.train.step import Consumed, batch_digest, token_losses, update
 
-Build = Callable[..., Prenorm]
+Build = Callable[..., Backbone]
 CPU = torch.device("cpu")
 U32, U64 = 2.0**-24, 2.0**-53
 
@@ -28,7 +32,7 @@ def batch(order: Order) -> Batch:
 
 def gradients(model: nn.Module, batch: Batch, micro_batch_rows: int) -> tuple[float, int, dict[str, Tensor]]:
     """(loss, digest, gradients): an update of no optimiser leaves the gradients where they are."""
-    loss, digest, _ = update(model, [], batch, 0, 1.0, micro_batch_rows)
+    loss, digest, *_ = update(model, [], batch, 0, Moment(), micro_batch_rows)
     return float(loss), int(digest), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -49,8 +53,8 @@ def test_the_loss_is_that_of_the_weights_before_the_update(build: Build, batch: 
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
     optimiser.param_groups[0]["base_lr"] = 0.5
     expected, _, _ = gradients(build(), batch, 6)
-    first, *_ = update(model, [optimiser], batch, 0, 1.0, 6)
-    second, *_ = update(model, [optimiser], batch, 1, 1.0, 6)
+    first, *_ = update(model, [optimiser], batch, 0, Moment(), 6)
+    second, *_ = update(model, [optimiser], batch, 1, Moment(), 6)
     assert float(first) == expected
     assert float(second) < float(first)
     assert all(p.grad is None for p in model.parameters())
@@ -84,6 +88,46 @@ def test_positions_without_weight_give_no_gradient(build: Build, batch: Batch):
     _, _, one = gradients(build(), batch, 6)
     _, _, two = gradients(build(), replace(batch, targets=elsewhere), 6)
     assert all(torch.equal(gradient, two[name]) for name, gradient in one.items())
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_the_norm_that_clips_does_not_depend_on_micro_batches_beyond_the_gradients_own_rounding(
+    build: Build, batch: Batch, rows: int
+):
+    norms = [update(build(), [], batch, 0, Moment(), r, gradient_clip_norm=0.1).gradient_norm for r in (6, rows)]
+    assert norms[0] is not None
+    assert norms[1] is not None
+    assert float(norms[0]) > 0.1
+    # As the gradients themselves do (see above).
+    assert float(norms[1]) == pytest.approx(float(norms[0]), rel=8 * 96 * U32)
+
+
+def test_the_whole_accumulated_gradient_is_clipped_before_the_step(build: Build, batch: Batch):
+    model, plain = build(), build()
+    gradients(plain, batch, 6)
+    whole = gradient_norm(plain.parameters())
+    done = update(model, [], batch, 0, Moment(), 2, gradient_clip_norm=0.01)
+    assert done.gradient_norm is not None
+    assert float(done.gradient_norm) == pytest.approx(float(whole), rel=8 * 96 * U32)
+    assert float(gradient_norm(model.parameters())) == pytest.approx(0.01, rel=8 * U32)
+    stepped = build()
+    optimiser = torch.optim.SGD(stepped.parameters(), lr=1.0)
+    optimiser.param_groups[0]["base_lr"] = 1.0
+    update(stepped, [optimiser], batch, 0, Moment(), 6, gradient_clip_norm=0.01)
+    moved = [(a - b).detach() for a, b in zip(stepped.parameters(), build().parameters(), strict=True)]
+    # A weight near 1 is rounded by 2^-25 where the step is added: 3,000 weights, each far below the step's own size.
+    assert float(torch.stack([m.double().norm() for m in moved]).norm()) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_without_clipping_there_is_no_norm_and_one_that_is_never_reached_changes_no_bit(build: Build, batch: Batch):
+    found = []
+    for clip in (None, 1e6):
+        model = build()
+        optimisers = build_optimisers(model, OptimiserConfig())
+        done = update(model, optimisers, batch, 0, Moment(), 4, gradient_clip_norm=clip)
+        assert (done.gradient_norm is None) == (clip is None)
+        found.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def digest_of(batch: Batch, step: int = 0) -> int:

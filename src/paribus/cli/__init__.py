@@ -22,6 +22,7 @@ FAMILIES = (
     "comparing",
     "tunnel",
     "data",
+    "importing",
 )
 """in the order of the help"""
 app = typer.Typer(

@@ -82,7 +82,7 @@ def prepare(
         float | None,
         typer.Option(
             "--near-duplicates",
-            help="similarity from which one is dropped, 0.7 to 1; 0 keeps them; default: 0.8",
+            help="similarity from which one is dropped, 0.7 to 1; 0 keeps them; default: 0.8, of the hub 0",
             rich_help_panel=_SPLITS,
         ),
     ] = None,
@@ -138,8 +138,9 @@ def prepare(
 ) -> None:
     """Split, deduplicate and tokenise a corpus, once. What is prepared already is found again.
 
-    The options below belong to folders and names; an experiment file declares all of it. Ctrl-C and kill leave a
-    preparation that the same command continues.
+    The options below belong to folders and names; an experiment file declares all.
+
+    Ctrl-C and kill leave a preparation that the same command continues.
     """
     from paribus.preparing import showing
     from paribus.preparing.declaring import Options, declare, require_none

@@ -164,6 +164,8 @@ class FrozenCorpus:
     """Size of each of them."""
     index: Mapping[Split, str]
     """Digest of each document table's values, which unlike its file does not depend on the writer's version."""
+    hostless: int = 0
+    """Where the split is by host: documents that were read without a web address. Each is split by its own text."""
 
     @property
     def digest(self) -> str:

@@ -3,13 +3,14 @@
 A document is named by its position, `piece << 32 | row`, which sorts as the corpus is ordered.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from paribus.data.disk import whole
 
 _RECORDS_PER_PARTITION = 2_000_000
 """of 16 to 24 bytes, and about three times as much while they are sorted"""
@@ -81,19 +82,11 @@ def sorted_in_place(path: Path) -> NDArray[np.int64]:
 
 
 def write_whole(path: Path, arrays: Iterable[NDArray[Any]]) -> None:
-    """Write arrays behind each other beside the path, flush to the disk, and rename: there is a whole file or none."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("wb") as stream:
-            for array in arrays:
-                # Not array.tofile, which says nothing where a full disk takes less than all.
-                stream.write(np.ascontiguousarray(array).tobytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    """Write arrays behind each other: there is a whole file or none."""
+    with whole(path) as stream:
+        for array in arrays:
+            # Not array.tofile, which says nothing where a full disk takes less than all.
+            stream.write(np.ascontiguousarray(array).tobytes())
 
 
 def runs(values: NDArray[Any]) -> NDArray[np.int64]:

@@ -32,6 +32,9 @@ _MANIFEST = "manifest.json"
 _PARTIAL, _LEAVING = ".partial", ".deleted"
 _HUB_LISTING, _HUB_LOCK = ".paribus-hub.json", ".paribus-hub.lock"
 _COMMIT_DIGITS = 12
+_DIGEST_DIGITS = 12
+_OF_TOKENIZER = ("digest", "vocabulary_size", "pre_tokenizer")
+"""what a tokenizer that is loaded or learnt is known by"""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def stored(runs: Path) -> tuple[Stored, ...]:
 
 
 def find_prepared(runs: Path, name: str) -> Path:
-    """The folder of a prepared corpus, by the folder's name or by all of it before the digits.
+    """The folder of a prepared corpus, by the folder's name, by all of it before the digits, or by any beginning.
 
     CorpusError where there is none of this name, or several.
     """
@@ -121,14 +124,15 @@ def find_prepared(runs: Path, name: str) -> Path:
     if name in corpora:
         return corpora[name]
     found = [path for own, path in sorted(corpora.items()) if own.rpartition("-")[0] == name]
+    found = found or [path for own, path in sorted(corpora.items()) if name and own.startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
         raise CorpusError(
             f"several prepared corpora are called {name}",
-            expected="one of " + ", ".join(path.name for path in found),
+            expected="one of " + "; ".join(told_apart(found)),
             received=name,
-            remedy="name one with its digits; `paribus data list` shows them",
+            remedy="name one with its digits",
         )
     raise CorpusError(
         "no prepared corpus of this name",
@@ -136,6 +140,18 @@ def find_prepared(runs: Path, name: str) -> Path:
         received=name,
         remedy=f"prepare it: `paribus data prepare`; {nearest(name, corpora)}" if corpora else "prepare it first",
     )
+
+
+def told_apart(folders: Sequence[Path]) -> list[str]:
+    """The names of prepared corpora, each with what was declared of it and not of all of them."""
+    declared = {path.name: _declared(path) for path in folders}
+    keys = sorted({key for each in declared.values() for key in each})
+    different = [key for key in keys if len({each.get(key) for each in declared.values()}) > 1]
+    found = []
+    for name, each in declared.items():
+        said = [f"{key} {each[key]}" for key in different if key in each]
+        found.append(f"{name} ({', '.join(said) or 'declared as the others, of other files'})")
+    return found
 
 
 def plan_cleaning(runs: Path, names: Sequence[str] = ()) -> Cleaning:
@@ -269,6 +285,20 @@ def _fetched(path: Path) -> Stored | None:
     except (OSError, ValueError, KeyError, TypeError):
         origin, note = "", "no listing of a repository lies in it"
     return Stored("files", path, size, changed, made_of=origin, held=held, note=note)
+
+
+def _declared(path: Path) -> dict[str, str]:
+    """The declaration in a manifest, flat and as text; empty where it cannot be read."""
+    try:
+        content = json.loads((path / _MANIFEST).read_bytes())
+        of_tokenizer = {f"tokenizer {key}": content["tokenizer_config"].get(key) for key in _OF_TOKENIZER}
+        found = {**content["config"], **of_tokenizer, "evaluation files": len(content["evaluation_files"])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    said = {key.replace("_", " "): value for key, value in found.items() if value is not None}
+    return {
+        key: value[:_DIGEST_DIGITS] if key == "tokenizer digest" else json.dumps(value) for key, value in said.items()
+    }
 
 
 def _origin(about: Mapping[str, Any]) -> str:

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from paribus.data import tasks
 from paribus.data.tasks.contract import Task
 from paribus.experiment.corpus import Corpus, Tokenizer
 from paribus.experiment.table import Positive, Table
+from paribus.model.config import CONFIGS, NanochatConstants, PrenormConstants
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
 
 MechanismTable = dict[str, Any]
@@ -37,23 +38,16 @@ def _texts(table: Any) -> Iterator[str]:
         yield table
 
 
-class ModelFields(Table):
-    """Fields of the backbone that every scale shares; see `paribus.model.config.ModelConfig`."""
+def _backbone_of(table: Any) -> str:
+    named = table.get("backbone", "prenorm") if isinstance(table, dict) else getattr(table, "backbone", "prenorm")
+    return named if named in CONFIGS else "prenorm"
 
-    backbone: Literal["prenorm"] = "prenorm"
-    """the network that mechanisms enter"""
-    head_width: Annotated[int, Field(ge=2, multiple_of=2)] = 32
-    """features of one attention head"""
-    query_heads_per_kv_head: Annotated[int, Field(ge=1)] = 1
-    """query heads that share one key-value head (grouped queries)"""
-    rotary_base: Annotated[float, Field(gt=1.0)] = 10_000.0
-    """base of the rotary frequencies"""
-    norm_eps: Annotated[float, Field(gt=0.0, le=1e-6)] = 1e-6
-    """added to the mean square in every RMS norm"""
-    qk_norm: bool = True
-    """RMS-normalise queries and keys per head"""
-    embedding_std: Annotated[float, Field(gt=0.0)] = 0.02
-    """standard deviation of the tied embedding's initial rows"""
+
+ModelFields = Annotated[
+    Annotated[PrenormConstants, Tag("prenorm")] | Annotated[NanochatConstants, Tag("nanochat")],
+    Discriminator(_backbone_of),
+]
+"""Constants of the backbone that every scale shares, by `backbone`."""
 
 
 class Evaluation(Table):
@@ -70,6 +64,11 @@ class Evaluation(Table):
 class Base(Table):
     """What all arms share unless an arm says otherwise."""
 
+    preset: Annotated[
+        Literal["nanochat-2026-04", "nanochat-2026-07"] | None, Field(exclude_if=lambda value: value is None)
+    ] = None
+    """the recipe that completes this table, key by key, where the file says nothing: `paribus plan` shows what it
+    says"""
     context_length: Annotated[int, Field(ge=2)]
     """tokens of a training row"""
     batch_tokens: Positive
@@ -78,7 +77,7 @@ class Base(Table):
     """documents to train and test on"""
     tokenizer: Tokenizer = Tokenizer()
     """learnt from the train split, or loaded"""
-    model: ModelFields = ModelFields()
+    model: ModelFields = PrenormConstants()
     """the backbone"""
     optimiser: OptimiserConfig = OptimiserConfig()
     """learning rates by role"""

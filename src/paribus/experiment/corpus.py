@@ -10,9 +10,14 @@ from pydantic import Field, model_validator
 from paribus.data import tasks
 from paribus.experiment.table import Positive, Table
 
-_OF_FILES = ("text_column", "source_column", "url_column", "bad_documents", "held_out")
+_OF_FILES = ("form", "text_column", "source_column", "url_column", "bad_documents", "held_out")
 _OF_THE_HUB = ("hub", "revision", "files", "first_files")
 _PUBLISHED = ("fineweb-edu", "climbmix", "climbmix-gpt2")
+
+
+def _is_none(value: object) -> bool:
+    """Of a key that is younger than studies: where it is not given, what they wrote down stays as it was."""
+    return value is None
 
 
 class Corpus(Table):
@@ -38,8 +43,11 @@ class Corpus(Table):
     never repeated, and a vocabulary of its own"""
     knobs: dict[str, Any] = Field(default_factory=dict)
     """of the task; the keys beside `task` are gathered here"""
+    form: Annotated[Literal["text", "gpt2-tokens"] | None, Field(exclude_if=_is_none)] = None
+    """what a row of the files holds: a text, or the GPT-2 token ids of one, which are decoded; by default a text, and
+    of a known dataset what it has"""
     text_column: str | None = None
-    """where files hold the text; by default `text`"""
+    """where files hold the text; by default `text`, and `tokens` for token ids"""
     source_column: str = "source"
     """names the collection that a document comes from; where files have none, it is the file's name"""
     url_column: str = "url"
@@ -108,7 +116,8 @@ class Tokenizer(Table):
     """Byte-level BPE, learnt from the train split or loaded; a task has tokens of its own and leaves it unused."""
 
     vocabulary_size: Annotated[int, Field(ge=257)] = 2048
-    """of one that is learnt: 256 bytes, the special tokens, and the merges"""
+    """rows of the embedding. Of one that is learnt: 256 bytes, special tokens and merges; of one that is loaded:
+    how many tokens it has, which is read from a `path` and must be said for a `hub`"""
     pre_tokenizer: Literal["gpt2", "nanochat"] = "gpt2"
     """of one that is learnt: how text is cut before merging; "nanochat" takes digits in groups of one and two, and has
     nanochat's nine special tokens"""
@@ -136,7 +145,9 @@ class Tokenizer(Table):
             if self.beginning is not None:
                 raise ValueError("`beginning` names a token of a loaded tokenizer: give its `path` or `hub` too")
             return self
-        for key in ("vocabulary_size", "pre_tokenizer", "train_characters", "train_document_characters"):
+        if self.hub is not None and "vocabulary_size" not in self.model_fields_set:
+            raise ValueError("`hub` needs `vocabulary_size`: how many tokens that tokenizer has")
+        for key in ("pre_tokenizer", "train_characters", "train_document_characters"):
             if key in self.model_fields_set:
                 raise ValueError(f"`{key}` is about a tokenizer that is learnt: leave it out, or leave out `{given}`")
         return self

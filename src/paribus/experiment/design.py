@@ -1,6 +1,7 @@
 """What is compared, at which sizes, with how many seeds, and how it is run: everything of a study but its arms."""
 
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,6 +10,7 @@ from paribus.experiment.metrics import MetricName
 from paribus.experiment.seeds import Calibration
 from paribus.experiment.table import Effect, Name, Positive, Table
 from paribus.published import PublishedFigure
+from paribus.recipes.config import Derive
 
 
 class Margins(Table):
@@ -20,15 +22,35 @@ class Margins(Table):
     """replaces a contrast's; larger than smallest_effect"""
 
 
+def _is_none(value: object) -> bool:
+    """Of a key that is younger than studies: where it is not given, what they wrote down stays as it was."""
+    return value is None
+
+
+class TwinOf(Table):
+    """The scale of another file that a smaller one stands for, as related evidence and never as its replication."""
+
+    file: Annotated[Path, Field(strict=False)]
+    """the other experiment file; relative to this one"""
+    scale: Name | None = None
+    """of that file; needed where it has several"""
+
+
 class Scale(Table):
     """A size and a budget."""
+
+    derive: Annotated[Derive | None, Field(exclude_if=_is_none)] = None
+    """the depth from which the preset of [base] makes this table, and the part of `base` that depends on size; what is
+    written beside it wins"""
+    twin_of: Annotated[TwinOf | None, Field(exclude_if=_is_none)] = None
+    """the scale that this one is a smaller twin of: `paribus plan` compares the two"""
 
     layers: Positive
     """Transformer layers; each is an attention and an MLP sublayer"""
     width: Annotated[int, Field(ge=2)]
     """features of the stream; a multiple of head_width"""
     mlp_width: Positive
-    """hidden features of the SwiGLU"""
+    """hidden features of the MLP"""
     budget_tokens: Positive
     """training tokens of one cell"""
     milestones_tokens: Annotated[tuple[Positive, ...], Field(strict=False)] = ()

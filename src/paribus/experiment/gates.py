@@ -9,7 +9,7 @@ from functools import cache, partial
 from paribus.experiment.gate import Gate, Job, require_all
 from paribus.experiment.law_gates import bench, bench_of, declared_laws, law_gate, row_of
 from paribus.experiment.narrow import narrowed
-from paribus.experiment.pairs import check_contrast
+from paribus.experiment.pairs import check_contrast, check_derived
 from paribus.experiment.plan import ArmAtScale
 from paribus.experiment.short_run import Setting, ShortRun, ShortRuns, tables_of
 from paribus.experiment.spec import Experiment
@@ -51,6 +51,11 @@ def planned_gates(experiment: Experiment, arms: Arms) -> list[Callable[[], Gate]
     for name, contrast in experiment.contrasts.items():
         if {(experiment.contrast_scale(contrast), arm) for arm in contrast.arms} <= arms.keys():
             pairs.append(partial(_pair_gate, experiment, name, arms))
+    for name in experiment.robustness.derived:
+        place = experiment.beside(name)
+        scale = "" if place is None else experiment.contrast_scale(experiment.contrasts[place[0]])
+        if place is not None and {(scale, name), (scale, place[1])} <= arms.keys():
+            pairs.append(partial(_derived_gate, experiment, name, arms))
     return [*pairs, *arm_gates(experiment, arms)]
 
 
@@ -106,6 +111,12 @@ def _equivalences(settings: Mapping[str, tuple[Setting, ArmAtScale]], runs: Shor
 def _pair_gate(experiment: Experiment, name: str, arms: Arms) -> Gate:
     check_contrast(experiment, name, arms)
     return Gate("pair check", name, True, "the arms differ in declared mechanisms only")
+
+
+def _derived_gate(experiment: Experiment, name: str, arms: Arms) -> Gate:
+    check_derived(experiment, name, arms)
+    knob = experiment.robustness.derived[name].knob
+    return Gate("pair check", name, True, f"differs in {knob} and in what its contrast declares only")
 
 
 def _of_law(subject: str, law: Law, bench: Callable[[], LawBench]) -> Job:

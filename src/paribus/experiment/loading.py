@@ -6,20 +6,23 @@ several where it is restricted to a scale: contrasts that name another scale are
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from paribus.data.store import CORPORA
+from paribus.data.tokenizer import Tokenizer
 from paribus.data.updates import updates_of
-from paribus.errors import ExperimentFileError, nearest
+from paribus.errors import ExperimentFileError, ParibusError, nearest
+from paribus.experiment import sweeps
 from paribus.experiment.slices import check_metrics
 from paribus.experiment.spec import AT, CALIBRATION, SEAM_FIELDS, TUNING, Base, Experiment, Scale, merged
 from paribus.experiment.tuning import declare_knobs, declared_values
-from paribus.model.config import ModelConfig
+from paribus.model.config import CONFIGS
 from paribus.published import read as read_published
+from paribus.recipes.expanding import expanded
 from paribus.refusal import read_toml, refusal
 
 RESERVED_SCALE_NAMES = frozenset(
@@ -63,28 +66,49 @@ def load(path: Path, scale: str | None = None) -> Experiment:
 def _whole(path: Path) -> Experiment:
     table = read_toml(path, "an experiment file (TOML)", "see experiments/ for examples")
     table.setdefault("study", path.stem)
+    _check_study_name(path, table["study"])
+    _read_vocabulary(table, path)
+    table = sweeps.expanded(expanded(table, path), path)
+    return _validated(path, table, "", Experiment)
+
+
+def _read_vocabulary(table: dict[str, Any], path: Path) -> None:
+    """Write into the table how many tokens a tokenizer has that is loaded from a file. What is not there, or is no
+    tokenizer, is for whoever opens it to say."""
+    scales = table.get("scales")
+    bases = [table, *(scales.values() if isinstance(scales, dict) else ())]
+    for base in (holder.get("base") for holder in bases if isinstance(holder, dict)):
+        tokenizer = base.get("tokenizer") if isinstance(base, dict) else None
+        if isinstance(tokenizer, dict) and isinstance(tokenizer.get("path"), str):
+            with suppress(ParibusError):
+                file = path.parent / tokenizer["path"]
+                tokenizer.setdefault(
+                    "vocabulary_size", Tokenizer.load(file, tokenizer.get("beginning")).vocabulary_size
+                )
+
+
+def _check_study_name(path: Path, name: Any) -> None:
     joints = {
         AT: "the scale that it is restricted to",
         TUNING: "the study that tunes it",
         CALIBRATION: "the study that calibrates its task",
     }
     for joint, what in joints.items():
-        if joint not in str(table["study"]):
+        if joint not in str(name):
             continue
         raise ExperimentFileError(
             f"{path}: study: '{joint}' joins a study to {what}",
             expected="letters, digits, '_', '.' and '-'",
-            received=f"'{table['study']}'",
+            received=f"'{name}'",
             remedy="rename the file, or give it a `study` of another name",
         )
-    if table["study"] == CORPORA:
+    if name == CORPORA:
         raise ExperimentFileError(
             f"{path}: study: '{CORPORA}' is the folder of prepared corpora beside the studies",
             expected="another name",
             received=f"'{CORPORA}'",
             remedy="rename the file, or give it a `study` of another name",
         )
-    return _validated(path, table, "", Experiment)
 
 
 def _chosen_scale(path: Path, experiment: Experiment, asked: str | None) -> str | None:
@@ -157,7 +181,7 @@ def _check_arms(path: Path, experiment: Experiment) -> None:
             try:
                 experiment.model_config_of(experiment.arm(arm), name)
             except ValidationError as error:
-                raise refusal(error, f"{path}: scales.{name}", ModelConfig) from None
+                raise refusal(error, f"{path}: scales.{name}", CONFIGS[experiment.arm(arm).model.backbone]) from None
     for what in ("repeats", "twins"):
         _check_copies(path, experiment, f"noise.{what}", getattr(experiment.noise, what))
     if "seeds" in experiment.robustness.model_fields_set:  # the default means "as many as there are, up to it"
@@ -258,6 +282,14 @@ def _check_published(path: Path, experiment: Experiment) -> None:
     """A figure that is not there is an error before anything is trained, not in the report."""
     for name, contrast in experiment.contrasts.items():
         if contrast.published is not None:
+            twin = next((scale for scale, size in experiment.scales.items() if size.twin_of is not None), None)
+            if twin is not None and contrast.published.same_recipe:
+                raise ExperimentFileError(
+                    f"{path}: contrasts.{name}.published.same_recipe: {twin} is the twin of a larger scale",
+                    expected="same_recipe = false: a twin is related evidence, never a replication",
+                    received="true",
+                    remedy="leave same_recipe out, or leave twin_of out where the recipe is the published one",
+                )
             try:
                 read_published(contrast.published, path.parent)
             except ExperimentFileError as error:

@@ -13,8 +13,10 @@ def narrowed(model: ModelConfig, head_width: int) -> ModelConfig:
     """`model` with at most KV_HEADS key-value heads of at most `head_width` features, and a small vocabulary."""
     head = min(model.head_width, head_width)
     width = head * model.query_heads_per_kv_head * min(model.kv_heads, KV_HEADS)
+    channels = [name for name in ("smear_channels", "value_gate_channels") if hasattr(model, name)]
     return model.model_copy(
         update={
+            **{name: min(getattr(model, name), width // 2) for name in channels},
             "head_width": head,
             "width": width,
             "mlp_width": min(model.mlp_width, 2 * width),

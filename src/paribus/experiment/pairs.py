@@ -109,7 +109,28 @@ def check_contrast(experiment: Experiment, name: str, arms: Mapping[tuple[str, s
         check_pair(experiment, name, treatment, minus[0], shared_only=True)
 
 
+def check_derived(experiment: Experiment, name: str, arms: Mapping[tuple[str, str], ArmAtScale]) -> None:
+    """`check_pair` for an arm of `robustness.derived` and the arm that it is compared with.
+
+    They may differ in what the contrast that they stand beside declares, where that arm is another one than the one
+    that this one is derived from, and in the one field that was changed.
+    """
+    derived, place = experiment.robustness.derived[name], experiment.beside(name)
+    if place is None:
+        return
+    beside, baseline = place
+    contrast = experiment.contrasts[beside]
+    declared = () if derived.of == baseline else contrast.also_differs
+    own = {"treatment": name, "baseline": baseline, "minus_treatment": None, "minus_baseline": None}
+    pair = contrast.model_copy(update={**own, "also_differs": (*declared, derived.knob)})
+    scale = experiment.contrast_scale(contrast)
+    alone = experiment.model_copy(update={"contrasts": {**experiment.contrasts, beside: pair}})
+    check_pair(alone, beside, arms[scale, name], arms[scale, baseline])
+
+
 def check_pairs(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale]) -> None:
-    """`check_contrast` for every contrast of the file."""
+    """`check_contrast` for every contrast of the file, `check_derived` for every derived arm."""
     for name in experiment.contrasts:
         check_contrast(experiment, name, arms)
+    for name in experiment.robustness.derived:
+        check_derived(experiment, name, arms)

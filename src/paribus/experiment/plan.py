@@ -27,12 +27,14 @@ from paribus.experiment.spec import (
 )
 from paribus.experiment.twins import PERTURBED_ROLE, RELATIVE_CHANGE, perturb
 from paribus.mechanisms.contract import MechanismConfig, Seam
-from paribus.model.accounting import parameters_by_role, training_flops_per_token
+from paribus.model.accounting.flops import training_flops_per_token
+from paribus.model.accounting.parameters import checked_parameters
+from paribus.model.backbone import geometry_of
 from paribus.model.build import abstract_model, backbone_module
 from paribus.model.config import ModelConfig
-from paribus.model.prenorm import geometry_of
 from paribus.optim.config import OptimiserConfig, at_rates
 from paribus.optim.groups import Group, route, used_fields
+from paribus.optim.schedule import settled_after
 from paribus.roles import Declaration, declarations
 from paribus.train.loop import RunLength
 
@@ -102,6 +104,13 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
     configs = {seam: mechanisms.resolve(seam, getattr(base, seam), where[seam]) for seam in Seam}
     donors = declared_donors(arm, configs, where, experiment.arms)
     for seam, config in configs.items():
+        if model_config.backbone not in config.backbones:
+            raise ExperimentFileError(
+                f"{where[seam]}: the backbone '{model_config.backbone}' lacks what '{config.name}' needs",
+                expected=" or ".join(f"model.backbone = '{name}'" for name in config.backbones),
+                received=f"model.backbone = '{model_config.backbone}'",
+                remedy="choose another mechanism, or that backbone for every arm",
+            )
         problem = config.validate_for(geometry_of(model_config, configs))
         if problem is not None:
             raise ExperimentFileError(f"{where[seam]}: {problem}")
@@ -120,7 +129,7 @@ def resolve_arm(experiment: Experiment, arm: str, scale: str) -> ArmAtScale:
         shapes={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
         declarations=declarations(model),
         groups=route(model, base.optimiser),
-        parameters_by_role={str(role): count for role, count in parameters_by_role(model).items()},
+        parameters_by_role={str(role): count for role, count in checked_parameters(model, configs).items()},
         training_flops_per_token=training_flops_per_token(model_config, configs),
         source_lists=tuple(model.routing.source_lists()),  # pyright: ignore[reportCallIssue]
         code_roots=tuple(
@@ -167,8 +176,11 @@ def device_of(execution: Execution) -> Literal["cpu", "cuda"]:
     return "cpu"
 
 
-def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str) -> dict[str, Any]:
-    """Every field that affects the arm's cells at any seed, as JSON types."""
+def resolved_fields(
+    experiment: Experiment, arm: ArmAtScale, corpus_digest: str, micro_batch_rows: int | str | None = None
+) -> dict[str, Any]:
+    """Every field that affects the arm's cells at any seed, as JSON types. `micro_batch_rows` are those that the
+    machine chose, where the file leaves that to it."""
     return {
         "study": experiment.study,
         "scale": arm.scale,
@@ -190,16 +202,21 @@ def resolved_fields(experiment: Experiment, arm: ArmAtScale, corpus_digest: str)
             "mode": experiment.execution.mode,
             "device": device_of(experiment.execution),
             "threads": experiment.execution.threads,
-            "micro_batch_rows": experiment.execution.micro_batch_rows,
+            "micro_batch_rows": experiment.execution.micro_batch_rows if micro_batch_rows is None else micro_batch_rows,
         },
     }
 
 
-def _used_knobs(arm: ArmAtScale, optimiser: OptimiserConfig) -> dict[str, float]:
+def _used_knobs(arm: ArmAtScale, optimiser: OptimiserConfig) -> dict[str, Any]:
     return used_fields(optimiser, {declaration.role for declaration in arm.declarations.values()})
 
 
-def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], corpus_digest: str) -> list[Cell]:
+def cells(
+    experiment: Experiment,
+    arms: Mapping[tuple[str, str], ArmAtScale],
+    corpus_digest: str,
+    micro_batch_rows: int | None = None,
+) -> list[Cell]:
     """All cells of the file, each after its donors, seed by seed.
 
     The digest leaves out the arm's name: what an arm is decides, not what it is called.
@@ -209,7 +226,7 @@ def cells(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtScale], co
     for scale, name, seed, variant in _donors_first(experiment, arms):
         arm = arms[scale, name]
         donors = {seam: found[scale, donor, seed, STUDY] for seam, donor in arm.donors.items()}
-        fields = resolved_fields(experiment, arm, corpus_digest)
+        fields = resolved_fields(experiment, arm, corpus_digest, micro_batch_rows)
         fields |= {"seed": seed, "code": codes[scale, name]}
         if donors:
             fields["donors"] = {str(seam): donor.digest for seam, donor in donors.items()}
@@ -245,14 +262,16 @@ def _branch_points(experiment: Experiment, arm: ArmAtScale) -> dict[int, int]:
     A branch cools down over the same share of its own run as the full one, so it leaves while the rate is constant.
     """
     size, schedule = experiment.scales[arm.scale], arm.base.schedule
-    if size.budget_cells == "separate":
+    if size.budget_cells == "separate" or arm.arm in experiment.robustness.derived:
         return {}
     lengths = {budget: RunLength(budget, arm.base.batch_tokens).steps for budget in size.budgets_tokens}
     leaves = {budget: steps - math.ceil(schedule.decay * steps) for budget, steps in lengths.items()}
     problem = None
     if arm.scheduled:
         problem = f"arm {arm.arm} has a part that follows the share of the run that is done, which differs on a branch"
-    elif leaves and min(leaves.values()) < schedule.warmup * arm.length.steps:
+    elif leaves and settled_after(schedule) >= 1.0:
+        problem = "the schedule changes something at every update"
+    elif leaves and min(leaves.values()) < settled_after(schedule) * arm.length.steps:
         problem = f"a branch would leave at update {min(leaves.values())}, before the full run has warmed up"
     if problem is not None:
         raise ExperimentFileError(
@@ -274,5 +293,7 @@ def _donors_first(experiment: Experiment, arms: Mapping[tuple[str, str], ArmAtSc
     scales = {scale: position for position, scale in enumerate(experiment.scales)}
     keys = experiment.cell_keys()
     place = {key: position for position, key in enumerate(keys)}
-    # Within one arm the study's own cell stands first in the file's order, before what leaves it.
-    return sorted(keys, key=lambda key: (key[2], scales[key[0]], rank[key[0], key[1]], place[key]))
+    derived = experiment.robustness.derived
+    # Within one arm the study's own cell stands first in the file's order, before what leaves it. What no verdict
+    # uses comes behind all that one does.
+    return sorted(keys, key=lambda key: (key[1] in derived, key[2], scales[key[0]], rank[key[0], key[1]], place[key]))

@@ -7,19 +7,25 @@ from typing import Any
 from pydantic import BaseModel
 
 from paribus.experiment import spec
+from paribus.experiment.design import TwinOf
+from paribus.model.config import NanochatConstants, PrenormConstants
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
 from paribus.published import PublishedFigure
+from paribus.recipes.config import Derive
 
 TABLES: Mapping[str, type[BaseModel]] = {
     "": spec.Experiment,
     "base": spec.Base,
     "base.corpus": spec.Corpus,
     "base.tokenizer": spec.Tokenizer,
-    "base.model": spec.ModelFields,
+    "base.model (prenorm)": PrenormConstants,
+    "base.model (nanochat)": NanochatConstants,
     "base.optimiser": OptimiserConfig,
     "base.schedule": ScheduleConfig,
     "base.evaluation": spec.Evaluation,
     "scales.NAME": spec.Scale,
+    "scales.NAME.derive": Derive,
+    "scales.NAME.twin_of": TwinOf,
     "scales.NAME.margins": spec.Margins,
     "contrasts.NAME": spec.Contrast,
     "contrasts.NAME.published": PublishedFigure,
@@ -31,7 +37,7 @@ TABLES: Mapping[str, type[BaseModel]] = {
     "calibration": spec.Calibration,
     "execution": spec.Execution,
 }
-"""where each table stands in a file; NAME is the user's"""
+"""where each table stands in a file, and in brackets which of its kinds; NAME is the user's"""
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
 
@@ -68,8 +74,9 @@ def as_markdown() -> str:
         "what a mechanism's own table holds stands in its file under `src/paribus/mechanisms/`.",
     ]
     for table in TABLES:
-        lines += ["", f"## {f'`[{table}]`' if table else 'Top level'}", "", "| key | kind | default | what it is |"]
-        lines.append("|---|---|---|---|")
+        where, _, kind = table.partition(" ")
+        title = f"`[{where}]` {kind}".rstrip() if table else "Top level"
+        lines += ["", f"## {title}", "", "| key | kind | default | what it is |", "|---|---|---|---|"]
         for field in fields(table):
             cells = (f"`{field.key}`", field.kind, field.default or "**needed**", field.sentence)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

@@ -60,13 +60,41 @@ class Noise(Table):
     """so many more of its cells at the seeds behind the planned ones: unpaired noise"""
 
 
+class DerivedArm(Table):
+    """An arm that is another one with one field changed, to show how far that moves a difference."""
+
+    of: Name
+    """the arm that it is otherwise equal to"""
+    knob: str
+    """path of the field, such as optimiser.matrix_learning_rate"""
+
+
+def written(value: bool | int | float | str) -> str:
+    """A value of a field in as few characters as tell it from every other one."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
 class Robustness(Table):
-    """The same arms at other learning rates: whether the sign of a difference depends on the recipe."""
+    """The same arms under another recipe: whether a difference, or its sign, depends on what nobody asked about.
+
+    Cells of their own, which no verdict uses. An arm's `sweep = { "optimiser.matrix_learning_rate" = [0.01, 0.04] }`
+    adds further ones: the arm at other values of one of its fields.
+    """
 
     rate_factors: Annotated[tuple[Effect, ...], Field(strict=False)] = ()
-    """multiples of every learning rate of every arm, such as [0.5, 2.0]; cells of their own, which no verdict uses"""
+    """multiples of every learning rate of every arm, such as [0.5, 2.0]"""
+    schedule: bool = False
+    """trains the primary's baseline with schedule.decay half as long again, or as long as the warm-up leaves, as the
+    arm `schedule-sensitivity`: what changing the schedule by that much moves"""
     seeds: Annotated[int, Field(ge=3)] = 3
-    """so many of the planned seeds, from the first"""
+    """so many of the planned seeds, from the first, for all of these cells"""
+    derived: dict[Name, DerivedArm] = Field(default_factory=dict)
+    """the arms that `schedule` and every `sweep` stand for, by name; filled in by paribus, never written in a file"""
 
     @model_validator(mode="after")
     def _factors_differ(self) -> Self:
@@ -146,9 +174,18 @@ class Execution(Table):
     """threads of each worker"""
     workers: Annotated[int, Field(ge=0)] = 0
     """processes that train cells side by side; 0 takes one for each core, divided by threads, or one for each GPU"""
-    micro_batch_rows: Annotated[int, Field(ge=0)] = 0
-    """rows of one forward pass; 0 takes the whole batch"""
+    micro_batch_rows: Annotated[int, Field(ge=0)] | Literal["probe"] = 0
+    """rows of one forward pass; 0 takes the whole batch, "probe" what fits: measured once for the study and the kind of
+    device on the arm that needs most memory, then frozen, the same for every arm"""
+    activation_checkpointing: bool = False
+    """keep of each layer what it is given and compute the rest again in the backward pass, depth reads included: less
+    memory, more time, the same bits"""
     checkpoint_steps: Positive = 50
     """updates between checkpoints"""
     cost_rounds: Annotated[int, Field(ge=0)] = 20
     """turns in which the arms' updates are timed against each other after training; 0 measures no time"""
+
+    @property
+    def declared_rows(self) -> int:
+        """Rows of one forward pass as the file says; 0, the whole batch, where it leaves them to the machine."""
+        return 0 if self.micro_batch_rows == "probe" else self.micro_batch_rows

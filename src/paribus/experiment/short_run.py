@@ -16,14 +16,14 @@ from paribus import mechanisms
 from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.model.build import abstract_model, build_model
 from paribus.model.config import ModelConfig
+from paribus.model.lawbench import wake
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
-from paribus.optim.groups import set_multiplier
-from paribus.optim.schedule import multiplier
+from paribus.optim.schedule import moment
 from paribus.roles import Role, declarations
-from paribus.seeds import generator, unit_noise
+from paribus.seeds import generator
 from paribus.train.loop import announce
 from paribus.train.state import TrainState
-from paribus.train.step import Consumed, token_losses
+from paribus.train.step import Consumed, apply_gradients, token_losses
 
 STEPS = 5
 """updates of a short run; a module that changes during a run is told that this is the whole run"""
@@ -106,7 +106,8 @@ def short_run(setting: Setting, *, restarted: bool = False) -> ShortRun:
 
 def _fresh(setting: Setting) -> TrainState:
     model = build_model(setting.model, dict(setting.mechanisms), ("gates",))
-    _wake(model, setting.model)
+    standard = abstract_model(setting.model, {seam: mechanisms.resolve(seam, None, str(seam)) for seam in Seam})
+    wake(model, {name for name, found in declarations(standard).items() if found.role is Role.MATRIX}, "gates")
     return TrainState.fresh(model, setting.optimiser)
 
 
@@ -122,10 +123,8 @@ def _update(state: TrainState, setting: Setting) -> dict[str, bool]:
         elif parameter.grad is None and parameter.requires_grad:
             # An optimiser may insist on a gradient; that there was none is for the gate to say.
             parameter.grad = torch.zeros_like(parameter)
-    set_multiplier(state.optimisers, multiplier(state.step, STEPS, setting.schedule))
-    for optimiser in state.optimisers:
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+    now = moment(state.step, STEPS, setting.schedule)
+    apply_gradients(state.model, state.optimisers, now, state.gradient_clip_norm)
     state.step += 1
     return reached
 
@@ -163,14 +162,3 @@ def first_difference(left: ShortRun, right: ShortRun) -> tuple[int, str, float] 
 
 def _values(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def _wake(model: nn.Module, config: ModelConfig) -> None:
-    standard = abstract_model(config, {seam: mechanisms.resolve(seam, None, str(seam)) for seam in Seam})
-    own = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, declaration in declarations(standard).items():
-            parameter = own.get(name)
-            if declaration.role is Role.MATRIX and parameter is not None and not bool((parameter != 0).any()):
-                noise = torch.from_numpy(unit_noise(tuple(parameter.shape), "gates", "wake", name))
-                parameter.copy_(noise * parameter.shape[-1] ** -0.5)

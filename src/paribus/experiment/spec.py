@@ -24,9 +24,19 @@ from paribus.experiment.arm import (
     Tokenizer,
     named_in_mechanisms,
 )
+from paribus.experiment.control import SCHEDULE_ARM, with_longer_decay
 from paribus.experiment.design import Contrast, Margins, Scale
 from paribus.experiment.metrics import MetricName, unit_of
-from paribus.experiment.seeds import Calibration, Execution, Extension, Noise, Robustness, Seeds, Tuning
+from paribus.experiment.seeds import (
+    Calibration,
+    DerivedArm,
+    Execution,
+    Extension,
+    Noise,
+    Robustness,
+    Seeds,
+    Tuning,
+)
 from paribus.experiment.table import Effect, Name, Positive, Table
 from paribus.experiment.variants import (
     BUDGET,
@@ -41,7 +51,7 @@ from paribus.experiment.variants import (
     variant_budget,
     variant_rate,
 )
-from paribus.model.config import ModelConfig
+from paribus.model.config import CONFIGS, ModelConfig
 
 __all__ = [  # the schema has one door, whatever file a table stands in
     "AT",
@@ -58,6 +68,7 @@ __all__ = [  # the schema has one door, whatever file a table stands in
     "Calibration",
     "Contrast",
     "Corpus",
+    "DerivedArm",
     "Effect",
     "Evaluation",
     "Execution",
@@ -104,9 +115,12 @@ StudyName = Annotated[
 ]
 BESIDE_THE_RULE = {"assumed_sd", "published"}
 """fields of a contrast that plan or illustrate, and decide nothing"""
-BESIDE_THE_FULL_RUN = {"budgets_tokens", "budget_cells", "seeds", "noise", "margins", "calibration"}
-"""fields of a scale that say which further cells there are, and what their verdict goes by: no arm's full run changes
-with them"""
+BESIDE_THE_FULL_RUN = {
+    *("budgets_tokens", "budget_cells", "seeds", "noise", "margins", "calibration"),
+    *("derive", "twin_of"),
+}
+"""fields of a scale that say which further cells there are, what their verdict goes by, and where its other fields come
+from: no arm's full run changes with them"""
 
 
 class Experiment(Table):
@@ -130,7 +144,7 @@ class Experiment(Table):
     noise: Noise = Noise()
     """the same arm against itself"""
     robustness: Robustness = Robustness()
-    """the same arms at other learning rates"""
+    """the same arms at other learning rates, the baseline with another schedule, arms at other values of a field"""
     tuning: Tuning | None = None
     """fields that are searched first, arm by arm"""
     calibration: Calibration | None = None
@@ -140,11 +154,14 @@ class Experiment(Table):
 
     def arm(self, name: str) -> Base:
         """The base with the arm's differences."""
-        return Base.model_validate(merged(self.base.model_dump(exclude_unset=True), self.arms[name]))
+        found = Base.model_validate(merged(self.base.model_dump(exclude_unset=True), self.arms[name]))
+        # Lengthened here, where the scale's own schedule is laid over the file's.
+        longer = name == SCHEDULE_ARM and name in self.robustness.derived
+        return with_longer_decay(found) if longer else found
 
     def model_config_of(self, arm: Base, scale: str) -> ModelConfig:
         size = self.scales[scale]
-        return ModelConfig(
+        return CONFIGS[arm.model.backbone](
             **arm.model.model_dump(),
             layers=size.layers,
             width=size.width,
@@ -163,12 +180,12 @@ class Experiment(Table):
 
     def cell_keys(self) -> list[Key]:
         """Every cell, seed by seed, so that pairs complete early; A/A and smaller budgets follow the cell they belong
-        to, and cells at further seeds come last."""
+        to, and cells at further seeds and of derived arms come last."""
         found: list[Key] = []
         aside = self.compared_with_itself
         for position, seed in enumerate(self.seeds.numbers):
             for scale, size in self.scales.items():
-                for arm in self.arms:
+                for arm in (name for name in self.arms if name not in self.robustness.derived):
                     here = (scale, arm) == aside
                     copies = [REPEAT] * (here and position < self.noise.repeats)
                     copies += [TWIN] * (here and position < self.noise.twins)
@@ -178,7 +195,29 @@ class Experiment(Table):
                     found += [(scale, arm, seed, variant) for variant in (STUDY, *copies, *beside)]
         if aside is not None:
             found += [(*aside, seed, STUDY) for seed in self.other_seeds]
+        beside = {arm: self.beside(arm) for arm in self.robustness.derived}
+        for seed in self.seeds.numbers[: self.robustness.seeds]:
+            for arm, place in beside.items():
+                if place is not None:
+                    found.append((self.contrast_scale(self.contrasts[place[0]]), arm, seed, STUDY))
         return found
+
+    def beside(self, derived: str) -> tuple[str, str] | None:
+        """(contrast, arm): what an arm of `robustness.derived` is shown beside and compared with.
+
+        The primary where it has the arm that this one is derived from, else the first contrast that has; compared with
+        that arm's baseline, and a changed baseline with the baseline itself. None where no contrast has the arm, and
+        where the value of the field is the arm's own at this scale: that is the arm itself.
+        """
+        of = self.robustness.derived[derived].of
+        if self.arm(derived) == self.arm(of):
+            return None
+        ordered = sorted(self.contrasts.items(), key=lambda entry: (not entry[1].primary, len(entry[1].arms)))
+        for name, contrast in ordered:
+            for pair in zip(contrast.arms[::2], contrast.arms[1::2], strict=True):
+                if of in pair:
+                    return name, pair[1]
+        return None
 
     @property
     def compared_with_itself(self) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ At step 0 a read of K additive sources is their sum over K, so eps / mean square
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -18,8 +18,9 @@ from paribus.experiment.gate import Gate
 from paribus.experiment.narrow import narrowed
 from paribus.experiment.plan import ArmAtScale
 from paribus.mechanisms.contract import ROUTE, Reads, Seam, Site
+from paribus.mechanisms.laws import belongs_to_routing
+from paribus.model.backbone import Backbone
 from paribus.model.build import build_model
-from paribus.model.prenorm import Prenorm
 from paribus.seeds import generator
 
 FINITE = "outputs are finite at step 0"
@@ -115,21 +116,22 @@ def probe_arm(arm: ArmAtScale, stream: tuple[str | int, ...]) -> Probe:
         tuple(order),
         mixed,
         table,
-        _strays(model, stream),
+        _strays(model, stream, [s for s, c in arm.mechanisms.items() if c.name != mechanisms.IDENTITY[s]]),
         not_finite=next(iter(strange), ""),
         kept=tuple(kept),
     )
 
 
-def _strays(model: Prenorm, stream: tuple[str | int, ...]) -> tuple[str, ...]:
+def _strays(model: Backbone, stream: tuple[str | int, ...], changed: Sequence[Seam]) -> tuple[str, ...]:
     standard = build_model(model.config, {seam: mechanisms.resolve(seam, None, str(seam)) for seam in Seam}, stream)
     own = dict(model.named_parameters())
-    missing = [f"{name}: missing" for name, _ in standard.named_parameters() if name not in own]
+    shared = {n: p for n, p in standard.named_parameters() if not belongs_to_routing(n, changed)}
+    missing = [f"{name}: missing" for name in shared if name not in own]
     return (
         *missing,
         *(
             f"{name}: other initial values"
-            for name, parameter in standard.named_parameters()
+            for name, parameter in shared.items()
             if name in own and not torch.equal(own[name], parameter)
         ),
     )
@@ -153,7 +155,7 @@ def _floating(memory: Any) -> Iterator[Tensor]:
 
 
 def _watch(
-    model: Prenorm, note: Callable[[int, str, tuple[Tensor, ...]], None], keep: Callable[[str, Any], None]
+    model: Backbone, note: Callable[[int, str, tuple[Tensor, ...]], None], keep: Callable[[str, Any], None]
 ) -> None:
     routing: Any = model.routing
     opening, read, write, close = routing.open, routing.read, routing.write, routing.close

@@ -11,7 +11,7 @@ from paribus import mechanisms
 from paribus.experiment.gate import Gate
 from paribus.experiment.short_run import STEPS, Setting, ShortRun, ShortRuns, first_difference, short_run
 from paribus.mechanisms.contract import Equivalence, Geometry, MechanismConfig, Seam
-from paribus.model.prenorm import geometry_of
+from paribus.model.backbone import geometry_of
 
 GRADIENT = f"gradient reaches every trained parameter within {STEPS} updates"
 FIXED = "no update changes a fixed parameter"

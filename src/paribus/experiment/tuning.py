@@ -149,7 +149,7 @@ def _declared_value(experiment: Experiment, tuning: Tuning, arm: str) -> float:
             f"tuning.knobs.{arm}: "
             + ("this field cannot be searched in factors" if known else "no such field of the recipe"),
             expected=f"a field of {RECIPE} that may be any positive number: {', '.join(knobs)}",
-            received=f"'{path}'" + (f" = {values[path.removeprefix(f'{RECIPE}.')]:g}" if known else ""),
+            received=f"'{path}'" + (f" = {values[path.removeprefix(f'{RECIPE}.')]}" if known else ""),
             remedy=nearest(path, knobs),
         )
     return knobs[path]
@@ -158,7 +158,7 @@ def _declared_value(experiment: Experiment, tuning: Tuning, arm: str) -> float:
 def _searchable(recipe: OptimiserConfig, field: str, tuning: Tuning) -> bool:
     """Whether every value that the search might reach is valid. A share or a momentum is bounded, 0 has no factors."""
     values = recipe.model_dump()
-    if values[field] <= 0.0:
+    if not isinstance(values[field], float) or values[field] <= 0.0:
         return False
     try:
         for step in (-tuning.max_trials, tuning.max_trials):
@@ -189,7 +189,11 @@ def with_values(experiment: Experiment, values: Mapping[str, float]) -> Experime
     assert experiment.tuning is not None
     arms = dict(experiment.arms)
     for arm, value in values.items():
-        arms[arm] = _at_value(arms[arm], experiment.tuning.knobs[arm], value)
+        knob = experiment.tuning.knobs[arm]
+        derived = experiment.robustness.derived.items()
+        # An arm that differs in one field is tuned with the one that it is derived from, in all others.
+        for name in (arm, *(name for name, what in derived if what.of == arm and what.knob != knob)):
+            arms[name] = _at_value(arms[name], knob, value)
     return declare_knobs(experiment).model_copy(update={"arms": arms})
 
 

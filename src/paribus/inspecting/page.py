@@ -95,6 +95,8 @@ def _sections(found: Findings) -> list[Section]:
     several = len(found.sources) > 1
     alone = f"All documents come from one source, {found.frozen.sources[0]}." if found.sources else "No document."
     left_out = [tables.left_out_table(found)] if found.left_out else []
+    evaluation = tables.evaluation_table(found)
+    shares_none = "" if evaluation.rows else tables.evaluation_note(found)
     parts = [
         Section(
             "lengths",
@@ -105,8 +107,9 @@ def _sections(found: Findings) -> list[Section]:
         Section(
             "kept",
             "What became of what was read",
+            tuple(line for line in (tables.hostless_sentence(found), shares_none) if line),
             figures=(_figure(figures.kept_figure, found, "kept", _KEPT if left_out else _ALL_KEPT),),
-            tables=_tables("kept", *left_out, tables.overlap_table(found)),
+            tables=_tables("kept", *left_out, tables.overlap_table(found), evaluation),
         ),
         Section(
             "sources",

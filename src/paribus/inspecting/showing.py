@@ -9,7 +9,9 @@ from paribus.inspecting import tables
 from paribus.inspecting.findings import Findings, Lengths, Sample
 from paribus.report.tables import Table, to_text, without_empty_columns
 
-_BAR_CHARACTERS = 40
+_BAR_CHARACTERS = 24
+_LINE_CHARACTERS = 76
+"""of a document, so that the line fits into 80"""
 _SAMPLE_LINES = 5
 
 
@@ -18,12 +20,18 @@ def show(found: Findings, console: Console) -> None:
     frozen = found.frozen
     _say(console, f"{frozen.name} in {frozen.folder}: every file is as its digest says\n")
     _table(console, tables.splits_table(found))
+    if hostless := tables.hostless_sentence(found):
+        _say(console, f"{hostless}\n")
     _table(console, tables.left_out_table(found), "Nothing that was read was left out.")
     _say(console, "\n".join(["Lengths: documents of all splits by their tokens", *length_lines(found.lengths), ""]))
     if len(found.sources) > 1:
         _table(console, tables.sources_table(found))
     _table(console, tables.waste_table(found))
     _table(console, tables.overlap_table(found))
+    if note := tables.evaluation_note(found):
+        # Names of files are paths, which the columns of a table would break.
+        lines = [f"{documents:>9,}  {name}" for name, documents in found.frozen.contaminated_by.items() if documents]
+        _say(console, "\n".join(["Documents that share a 13-gram with evaluation sets", *lines, f"{note}\n"]))
     for sample in found.samples:
         _say(console, "\n".join(_sample_lines(sample)))
     _say(console, f"digest {frozen.digest}")
@@ -69,6 +77,7 @@ def as_json(found: Findings) -> dict[str, Any]:
         "left_out": dict(frozen.dropped),
         "overlap": dict(frozen.overlap),
         "contaminated_by": dict(frozen.contaminated_by),
+        "documents_without_host": frozen.hostless,
         "lengths": {
             "edges_tokens": found.lengths.edges.tolist(),
             "documents": found.lengths.documents.tolist(),
@@ -91,8 +100,9 @@ def headline(sample: Sample) -> str:
 
 def _sample_lines(sample: Sample) -> list[str]:
     lines = [line for line in map(_printable, sample.text.splitlines()) if line]
-    shown = [f"  {line[:100]}{'…' if len(line) > 100 else ''}" for line in lines[:_SAMPLE_LINES]]
-    return [_printable(headline(sample)), *shown, *(["  …"] if sample.cut or len(lines) > _SAMPLE_LINES else []), ""]
+    shown = [f"  {line if len(line) <= _LINE_CHARACTERS else f'{line[:_LINE_CHARACTERS]}…'}" for line in lines]
+    goes_on = sample.cut or len(lines) > _SAMPLE_LINES
+    return [_printable(headline(sample)), *shown[:_SAMPLE_LINES], *(["  …"] if goes_on else []), ""]
 
 
 def _printable(line: str) -> str:

@@ -17,7 +17,8 @@ def splits_table(found: Findings) -> Table:
     """A row a split: sizes, and lengths of documents."""
     columns = (
         Column("split"),
-        *(Column(heading, numeric=True) for heading in ("documents", "bytes", "tokens", "bytes per token")),
+        *(Column(heading, numeric=True) for heading in ("documents", "bytes", "tokens")),
+        Column("bytes", "per token", numeric=True),
         *(Column(heading, "tokens", numeric=True) for heading in ("median", "90 %", "longest")),
     )
     rows = [
@@ -45,12 +46,40 @@ def left_out_table(found: Findings) -> Table:
 
 
 def overlap_table(found: Findings) -> Table:
-    """Test documents by whether they share a 13-gram with training texts, and what evaluation sets share."""
-    names = {"free": "test, sharing none", "shared": "test, sharing some", "not_checked": "test, not checked"}
-    rows = [(text, count(found.frozen.overlap[key])) for key, text in names.items()]
-    rows += [(f"read, sharing some with {name}", count(n)) for name, n in found.frozen.contaminated_by.items()]
-    columns = (Column("which"), Column("documents", numeric=True))
-    return Table("13-grams in common with training texts, and with evaluation sets", columns, tuple(rows))
+    """Test documents by whether they share a 13-gram with training texts."""
+    names = {"free": "sharing none", "shared": "sharing some", "not_checked": "not checked"}
+    rows = tuple((text, count(found.frozen.overlap[key])) for key, text in names.items())
+    columns = (Column("test documents"), Column("documents", numeric=True))
+    return Table("13-grams that test documents share with training texts", columns, rows)
+
+
+def evaluation_table(found: Findings) -> Table:
+    """What was read and shares a 13-gram with an evaluation set; no row for a set that shares none."""
+    shared = found.frozen.contaminated_by
+    rows = tuple((name, count(documents)) for name, documents in shared.items() if documents)
+    columns = (Column("evaluation set"), Column("documents", numeric=True))
+    caption = "13-grams that documents share with evaluation sets"
+    return Table(caption, columns, rows, evaluation_note(found) if rows else "")
+
+
+def evaluation_note(found: Findings) -> str:
+    """How many evaluation sets were compared, and how many of them share nothing; empty where there were none."""
+    compared = len(found.frozen.contaminated_by)
+    if not compared:
+        return ""
+    free = compared - sum(documents > 0 for documents in found.frozen.contaminated_by.values())
+    sets = "1 file of evaluation sets" if compared == 1 else f"{count(compared)} files of evaluation sets"
+    sharing = "none of them shares" if free == compared else f"{count(free)} of them share none"
+    return (
+        f"All that was read was compared with {sets}; {sharing}{' a 13-gram' if free == compared else ''}. Training "
+        "documents that share one were dropped."
+    )
+
+
+def hostless_sentence(found: Findings) -> str:
+    """How many documents a split by host could not group; empty where there are none."""
+    hostless = found.frozen.hostless
+    return f"{count(hostless)} documents have no web address: each is split by its own text." if hostless else ""
 
 
 def sources_table(found: Findings) -> Table:
@@ -82,19 +111,19 @@ def waste_table(found: Findings) -> Table:
     columns = (
         Column("packing"),
         Column("rows", numeric=True),
-        Column("tokens cropped", numeric=True),
-        Column("documents cropped", numeric=True),
-        Column("tokens left over", numeric=True),
-        Column("rows mid-document", numeric=True),
-        Column("inputs BOS", numeric=True),
+        Column("cropped", "of tokens", numeric=True),
+        Column("cropped", "of documents", numeric=True),
+        Column("left over", "of tokens", numeric=True),
+        Column("mid-document", "of rows", numeric=True),
+        Column("BOS", "of inputs", numeric=True),
     )
     note = (
         "stream: documents lie end to end and are cut every row. best-fit: every row begins a document, and what goes "
-        "beyond the row is cropped. BOS marks where a document begins. Measured on one order of the training documents "
-        "that is read once."
+        "beyond the row is cropped. Mid-document: rows that do not begin with a document. BOS marks where a document "
+        "begins. Measured on one order of the training documents that is read once."
     )
     rows = tuple((waste.packing, count(waste.rows), *_shares(waste)) for waste in found.wastes)
-    return Table(f"Waste in rows of {found.context_length:,} tokens", columns, rows, note)
+    return Table(f"Waste in rows of {count(found.context_length)} tokens", columns, rows, note)
 
 
 def _shares(waste: Waste) -> tuple[str, ...]:

@@ -19,12 +19,20 @@ from torch import nn
 
 from paribus.kernels.depth_read import inverse_rms
 from paribus.kernels.precision import wide
-from paribus.mechanisms.contract import Geometry, Reads, Seam, Site, Tap
+from paribus.mechanisms.contract import Geometry, Kept, Reads, Seam, Site, Tap, Tensors
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING
 from paribus.mechanisms.depth.interventions import SOURCE_ABLATED
 from paribus.mechanisms.depth.parent_laws import ATTENTION_RESIDUALS_LAWS
-from paribus.mechanisms.depth.reads import DepthRead, Memory, ReadPlan, Source, depth_read_flops
+from paribus.mechanisms.depth.reads import (
+    DepthRead,
+    Memory,
+    ReadPlan,
+    Source,
+    depth_parameters,
+    depth_read_flops,
+    kept_of_depth_reads,
+)
 from paribus.roles import DeclaredModule
 from paribus.shapes import Stream
 
@@ -92,6 +100,17 @@ class BlockAttentionResiduals(BlockedConfig):
 
     def flops_per_token(self, geometry: Geometry) -> float:
         return depth_read_flops(geometry, self.layout(geometry), self.attention_plan(), self.mlp_plan())
+
+    def parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        return depth_parameters(geometry, self.attention_plan(), self.mlp_plan(), *self.further_parameters())
+
+    def further_parameters(self) -> tuple[Tensors, ...]:
+        """Parameters beside those of the reads."""
+        return ()
+
+    def kept_for_backward(self, geometry: Geometry, number: int) -> Kept:
+        del number  # sources and reads are float32 whatever the sublayers compute in
+        return kept_of_depth_reads(geometry, self.layout(geometry), self.attention_plan(), self.mlp_plan())
 
 
 DIAGNOSTICS = OF_EVERY_ROUTING

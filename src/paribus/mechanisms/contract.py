@@ -16,15 +16,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from paribus.errors import MechanismError
+from paribus.roles import Role, declarations
 from paribus.shapes import AllowedPairs, Documents, GroupedHeads, GroupValues, Heads, Stream, Tokens
+
+PRENORM = ("prenorm",)
+BACKBONES = (*PRENORM, "nanochat")
+"""by the names of their files in `paribus.model`"""
 
 
 class Site(StrEnum):
@@ -82,7 +88,8 @@ class Tap(Protocol):
 class Reads(NamedTuple):
     """Inputs of the query, key and value projections: one tensor thrice when they share it.
 
-    At the MLP the gate projection reads `q` and the up projection reads `v`; the output read has one tensor.
+    At a gated MLP the gate projection reads `q` and the up projection reads `v`; one with a single input projection and
+    the output read have one tensor.
     """
 
     q: Stream
@@ -155,6 +162,29 @@ class Scheduled(Protocol):
         ...
 
 
+class Tensors(NamedTuple):
+    """Parameters of one role and one shape."""
+
+    role: Role
+    shape: tuple[int, ...]
+    copies: int = 1
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a mechanism makes autograd keep until the backward pass, beside what it keeps of the seam's identity: bytes
+    of one token, at the hungriest of a mechanism that changes during a run. Tensors without an axis for tokens are left
+    out."""
+
+    layers: Mapping[int, float] = field(default_factory=dict)
+    """by layer, from 0; what a routing's last read keeps stands at the number of layers"""
+    reads: int = 2
+    """tensors that the two sublayers of a layer read, each of which the backbone normalises"""
+    memory: float | None = None
+    """of a routing: what its memories hold where layers begin and behind the last one, every tensor once; None for the
+    backbone's own residual path"""
+
+
 @dataclass(frozen=True)
 class Equivalence:
     """Two arms that must stay equal while both are trained. Tables as in an experiment file, by seam."""
@@ -183,6 +213,8 @@ class MechanismConfig(BaseModel, ABC):
     name: ClassVar[str]
     """what an experiment file calls it"""
     seam: ClassVar[Seam]
+    backbones: ClassVar[Sequence[str]] = BACKBONES
+    """those that have what it needs"""
     example: ClassVar[Mapping[str, Any]] = {}
     """the fewest fields that make a valid table on a model of two or more layers; laws of every mechanism use it"""
 
@@ -226,6 +258,24 @@ class MechanismConfig(BaseModel, ABC):
         """Closed-form forward FLOPs per token that the mechanism adds."""
         del geometry
         return 0.0
+
+    def parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        """Every parameter of the mechanism in all layers, FIXED ones among them. A mechanism says it in closed form;
+        one that does not is built on the meta device and counted."""
+        layers = (-1,) if self.seam is Seam.ROUTING else range(geometry.layers)
+        with torch.device("meta"):
+            built = [self.build(geometry, layer) for layer in layers]
+        return tuple(
+            Tensors(declaration.role, tuple(module.get_parameter(name).shape))
+            for module in built
+            for name, declaration in declarations(module).items()
+        )
+
+    def kept_for_backward(self, geometry: Geometry, number: int) -> Kept:
+        """Closed-form memory of a training step, for plans; the default counts nothing. `number` is the size in bytes
+        of one number of what matrix products and attention return: 4 in float32, 2 in bfloat16."""
+        del geometry, number
+        return Kept()
 
 
 @runtime_checkable
@@ -278,7 +328,8 @@ class Law:
     """0.0 means bit for bit"""
     why: str
     """where the bound comes from"""
-    backbones: Sequence[str] = ("prenorm",)
+    backbones: Sequence[str] = BACKBONES
+    """on which it holds; a law that compares with the plain residual path does on `PRENORM` alone"""
 
 
 @dataclass(frozen=True)

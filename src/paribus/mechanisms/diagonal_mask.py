@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from paribus.mechanisms.contract import Bench, Geometry, Law, MechanismConfig, Seam, largest
+from paribus.mechanisms.contract import Bench, Geometry, Law, MechanismConfig, Seam, Tensors, largest
 from paribus.mechanisms.exclusion.attention_mass import attention_masses
 from paribus.mechanisms.exclusion.diagnostics import EXCLUSIVE_DIAGNOSTICS
 from paribus.shapes import AllowedPairs, Documents, PerHead
@@ -45,6 +45,10 @@ class DiagonalMask(MechanismConfig):
     def build(self, geometry: Geometry, layer: int) -> nn.Module:
         del geometry, layer
         return NotOneself(within_document=self.within_document)
+
+    def parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        del geometry
+        return ()
 
 
 def _diagonal_masses(bench: Bench, mask: Mapping[str, Any]) -> list[PerHead]:

@@ -7,7 +7,7 @@ earlier tokens of its own document only. Positions keep counting across the row 
 import torch
 from torch import nn
 
-from paribus.mechanisms.contract import Geometry, MechanismConfig, Seam
+from paribus.mechanisms.contract import Geometry, MechanismConfig, Seam, Tensors
 from paribus.shapes import AllowedPairs, Documents
 
 
@@ -27,3 +27,7 @@ class DocumentMask(MechanismConfig):
     def build(self, geometry: Geometry, layer: int) -> nn.Module:
         del geometry, layer
         return SameDocument()
+
+    def parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        del geometry
+        return ()

@@ -16,13 +16,14 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from torch import nn
 
-from paribus.mechanisms.contract import Geometry, Seam
+from paribus.mechanisms.contract import Geometry, Seam, Tensors
 from paribus.mechanisms.exclusion.diagnostics import EXCLUSIVE_DIAGNOSTICS
 from paribus.mechanisms.exclusion.laws import EXCLUSIVE_LAWS
 from paribus.mechanisms.exclusion.layer_choice import listed
-from paribus.mechanisms.exclusion.layers import OnChosenLayers, exclusion_flops
+from paribus.mechanisms.exclusion.layers import OnChosenLayers, exclusion_bytes, exclusion_flops
 from paribus.mechanisms.exclusion.maps import ExcludedValue, ExcludeSelf, ExcludeSelfByLearnedStrength
 from paribus.mechanisms.exclusion.switch import PROJECTION_SWITCHED
+from paribus.roles import Role
 
 LEARNED = "learned"
 
@@ -93,6 +94,16 @@ class ExclusiveSelfAttention(OnChosenLayers):
     def layer_flops_per_token(self, geometry: Geometry) -> float:
         """One exclusion, and the difference of two values where the embedding alone is excluded."""
         return exclusion_flops(geometry) + (self.value == "embedding") * geometry.kv_heads * geometry.head_width
+
+    def layer_parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        if self.strength != LEARNED:
+            return ()
+        return (Tensors(Role.SCALAR, (geometry.kv_heads, geometry.group)),)
+
+    def layer_bytes_per_token(self, geometry: Geometry, number: int) -> float:
+        """One exclusion, and the excluded value where it is not what attention aggregates; a difference is float32."""
+        size = {"aggregated": 0, "projected": number, "embedding": 4}[self.value]
+        return exclusion_bytes(geometry, number) + size * geometry.kv_heads * geometry.head_width
 
 
 DIAGNOSTICS = EXCLUSIVE_DIAGNOSTICS

@@ -22,10 +22,10 @@ from torch import nn
 
 from paribus.kernels.exclude_self import exclude_self, own_component, shrunk
 from paribus.kernels.precision import wide
-from paribus.mechanisms.contract import Geometry, Seam, Values
+from paribus.mechanisms.contract import Geometry, Seam, Tensors, Values
 from paribus.mechanisms.exclusion.control_laws import CONTROL_LAWS
 from paribus.mechanisms.exclusion.diagnostics import EXCLUSIVE_DIAGNOSTICS
-from paribus.mechanisms.exclusion.layers import OnChosenLayers, exclusion_flops
+from paribus.mechanisms.exclusion.layers import OnChosenLayers, exclusion_bytes, exclusion_flops
 from paribus.mechanisms.exclusion.prefix import document_mean, earlier_value, scan_steps
 from paribus.roles import DeclaredModule, Init, Role
 from paribus.shapes import Documents, GroupedHeads
@@ -110,6 +110,17 @@ class XsaRandomDirection(ExclusiveControl):
         vector (4)."""
         return float((6 * geometry.heads + 4 * geometry.kv_heads) * geometry.head_width)
 
+    def layer_parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        return (Tensors(Role.FIXED, (geometry.kv_heads, geometry.group, geometry.head_width)),)
+
+    def layer_bytes_per_token(self, geometry: Geometry, number: int) -> float:
+        """z, and y in float32 where it is not; for each value v over its largest element and u, both whole, that
+        element, the norm, and whether it is zero; for each query head the sign, the scaled sign, and whether the row
+        passes."""
+        y_and_z = number if number == 4 else number + 4
+        per_head, per_value = y_and_z * geometry.head_width + 9.0, 8.0 * geometry.head_width + 9.0
+        return geometry.heads * per_head + geometry.kv_heads * per_value
+
 
 class XsaWrongToken(ExclusiveControl):
     """Project on the value of an earlier token of the same document. Not norm-matched: compare share_removed."""
@@ -134,6 +145,10 @@ class XsaWrongToken(ExclusiveControl):
         """One exclusion; the other token's value is moved, and zeroed across documents (1 per value element)."""
         return exclusion_flops(geometry) + geometry.kv_heads * geometry.head_width
 
+    def layer_bytes_per_token(self, geometry: Geometry, number: int) -> float:
+        """One exclusion, the other token's value, and whether there is one, as a number."""
+        return exclusion_bytes(geometry, number) + number * (geometry.kv_heads * geometry.head_width + 1)
+
 
 class XsaCommonMode(ExclusiveControl):
     """Project on the mean value of the document up to this token. Not norm-matched: compare share_removed."""
@@ -149,6 +164,12 @@ class XsaCommonMode(ExclusiveControl):
         """One exclusion; per value element a masked mean of two in each step of the scan (4)."""
         scan = 4 * scan_steps(geometry.context_length)
         return exclusion_flops(geometry) + scan * geometry.kv_heads * geometry.head_width
+
+    def layer_bytes_per_token(self, geometry: Geometry, number: int) -> float:
+        """One exclusion and the mean; for each step of the scan two shares a value, and whether there is another mean,
+        as a number."""
+        scan = scan_steps(geometry.context_length) * (8.0 * geometry.kv_heads + 4.0)
+        return exclusion_bytes(geometry, number) + 4.0 * geometry.kv_heads * geometry.head_width + scan
 
 
 class XsaShrink(ExclusiveControl):
@@ -168,6 +189,14 @@ class XsaShrink(ExclusiveControl):
         """Per query head element the unit vector (4), a dot product and the remainder (2 each), two norms (4), the
         factor, and into other units and back (2)."""
         return float(15 * geometry.heads * geometry.head_width)
+
+    def layer_bytes_per_token(self, geometry: Geometry, number: int) -> float:
+        """Whole query heads: z; in float32 the value over its largest element, u, y in its own units without the rows
+        that pass, the remainder, and, where the factor is differentiated, y in those units. For each query head seven
+        numbers and one truth value, two with that factor; for each value whether it is zero."""
+        whole, truths = (5, 2) if self.through_factor else (4, 1)
+        per_head = (4.0 * whole + number) * geometry.head_width + 28.0 + truths
+        return geometry.heads * per_head + geometry.kv_heads
 
 
 DIAGNOSTICS = EXCLUSIVE_DIAGNOSTICS

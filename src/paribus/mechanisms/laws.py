@@ -7,15 +7,15 @@ rows as long as it reaches: these laws ask for longer rows than laws of arithmet
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from paribus.errors import GateError
-from paribus.mechanisms import IDENTITY, laws_of, mechanisms, modules
-from paribus.mechanisms.contract import Bench, Law, Seam, Values, largest
+from paribus.mechanisms import IDENTITY, laws_of, mechanisms, modules, resolve
+from paribus.mechanisms.contract import BACKBONES, Bench, Law, Seam, Values, largest
 from paribus.shapes import Documents, GroupedHeads
 
 Arm = Mapping[str, Mapping[str, Any]]
@@ -181,6 +181,11 @@ def tap_changes_nothing(arm: Arm) -> Law:
     )
 
 
+def belongs_to_routing(name: str, arm: Iterable[str]) -> bool:
+    """Whether a tensor of the standard arm is part of the residual path that an arm, given by its seams, replaces."""
+    return Seam.ROUTING in arm and name.startswith(f"{Seam.ROUTING}.")
+
+
 def shared_tensors_equal(arm: Arm) -> Law:
     def measure(bench: Bench, perturbed: bool) -> float:
         model, plain = bench.model(arm), bench.model({})
@@ -194,6 +199,7 @@ def shared_tensors_equal(arm: Arm) -> Law:
         return largest(
             float((own[name] - parameter).detach().abs().max()) if name in own else float("inf")
             for name, parameter in plain.named_parameters()
+            if not belongs_to_routing(name, arm)
         )
 
     return UniversalLaw(
@@ -201,14 +207,20 @@ def shared_tensors_equal(arm: Arm) -> Law:
         measure=measure,
         perturbation="one shared matrix scaled by 1 + 1e-6",
         bound=0.0,
-        why="each parameter draws from a stream of its own name",
+        why="each parameter draws from a stream of its own name; a routing has its own in place of a residual path's",
     )
 
 
 def universal(arm: Arm) -> tuple[Law, ...]:
     """The laws of every mechanism, for an arm that uses it."""
     laws = (causality, document_boundary, rows_apart, tap_changes_nothing, shared_tensors_equal)
-    return tuple(law(arm) for law in laws)
+    return tuple(replace(law(arm), backbones=backbones_of(arm)) for law in laws)
+
+
+def backbones_of(arm: Arm) -> tuple[str, ...]:
+    """Backbones that have what each of the arm's mechanisms needs."""
+    configs = [resolve(Seam(seam), dict(table), seam) for seam, table in arm.items()]
+    return tuple(name for name in BACKBONES if all(name in config.backbones for config in configs))
 
 
 def example_arms() -> Iterator[tuple[str, Arm]]:

@@ -10,7 +10,7 @@ attention read has one source and a dead one; and the sources of an MLP read are
 """
 
 from paribus.mechanisms.attention_residuals import BlockAttentionResiduals
-from paribus.mechanisms.contract import Law, Site
+from paribus.mechanisms.contract import PRENORM, Law, Site
 from paribus.mechanisms.depth.diagnostics import js_of_roles
 from paribus.mechanisms.depth.interventions import ROUTES_EXCHANGED
 from paribus.mechanisms.depth.laws import (
@@ -33,6 +33,7 @@ class MlpDecoupledAttentionResiduals(BlockAttentionResiduals):
     """Let the up projection of the MLP read a depth mix of its own."""
 
     name = "mlp-decoupled"
+    backbones = PRENORM  # whose MLP has two input projections
 
     def mlp_plan(self) -> ReadPlan:
         return ReadPlan((DepthQuery("query", "gate"), DepthQuery("up_query", "up")), (0, 0, 1))
@@ -51,6 +52,7 @@ LAWS = (
         perturbation="noise of 0.1 on the queries",
         bound=GRADIENT_BOUND,
         why=GRADIENT_WHY,
+        backbones=PRENORM,
     ),
     Law(
         claim="queries start at exactly zero and key gains at exactly one, and every parameter was written",
@@ -58,6 +60,7 @@ LAWS = (
         perturbation="queries drawn with a standard deviation of 1e-6",
         bound=0.0,
         why="a constant is written, and no later initialiser touches it",
+        backbones=PRENORM,
     ),
     Law(
         claim="two equal queries are Block AttnRes: loss and gradients, computed as two mixes (float64)",
@@ -65,6 +68,7 @@ LAWS = (
         perturbation="noise of 0.01 on the second queries",
         bound=GRADIENT_BOUND,
         why=GRADIENT_WHY,
+        backbones=PRENORM,
     ),
     Law(
         claim=f"reads and their gradients are finite {FINITE_RANGE}",
@@ -72,6 +76,7 @@ LAWS = (
         perturbation=FINITE_PERTURBATION,
         bound=0.0,
         why=FINITE_WHY,
+        backbones=PRENORM,
     ),
     Law(
         claim="the parent's query gradient is the sum of the child's two (float64)",
@@ -79,5 +84,6 @@ LAWS = (
         perturbation="noise of 0.01 on the second queries",
         bound=GRADIENT_BOUND,
         why=GRADIENT_WHY,
+        backbones=PRENORM,
     ),
 )

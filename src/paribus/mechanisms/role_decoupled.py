@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from paribus.errors import ExperimentFileError
 from paribus.mechanisms.attention_residuals import BlockAttentionResiduals, BlockResiduals
-from paribus.mechanisms.contract import Equivalence, Geometry, Site
+from paribus.mechanisms.contract import Equivalence, Geometry, Site, Tensors
 from paribus.mechanisms.depth.block_layout import BlockLayout
 from paribus.mechanisms.depth.decoupled_laws import ROLE_DECOUPLED_LAWS
 from paribus.mechanisms.depth.diagnostics import js_of_roles
@@ -170,6 +170,9 @@ class RoleDecoupledAttentionResiduals(BlockAttentionResiduals):
             return untied
         tied = depth_read_flops(geometry, self.layout(geometry), ReadPlan(), self.mlp_plan())
         return self.untie_at * tied + (1 - self.untie_at) * untied  # the mean over the run
+
+    def further_parameters(self) -> tuple[Tensors, ...]:
+        return () if self.untie_at is None else (Tensors(Role.FIXED, ()),)  # whether the routes are untied
 
     def donor(self) -> str | None:
         return self.frozen_v_from

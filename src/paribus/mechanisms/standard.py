@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from paribus.kernels.precision import wide
-from paribus.mechanisms.contract import Geometry, MechanismConfig, Reads, Seam, Site, Tap, Values
+from paribus.mechanisms.contract import Geometry, MechanismConfig, Reads, Seam, Site, Tap, Tensors, Values
 from paribus.shapes import AllowedPairs, Documents, GroupedHeads, Heads, Stream, Tokens
 
 
@@ -68,7 +68,11 @@ class CausalMask(nn.Module):
 
 
 class _Standard(MechanismConfig):
-    """The identity has nothing to configure."""
+    """The identity has nothing to configure and costs nothing."""
+
+    def parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        del geometry
+        return ()
 
 
 class StandardRouting(_Standard):

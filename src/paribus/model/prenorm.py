@@ -6,20 +6,16 @@ Initial laws: hidden matrices N(0, 1/fan_in), output projections further divided
 GPT-2), embedding N(0, embedding_std^2), gains 1. The stream starts at unit RMS and is float32 throughout.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus.errors import MechanismError
+from paribus.kernels.precision import wide
 from paribus.mechanisms.contract import (
     AttentionMask,
     DepthRouting,
-    Geometry,
     MechanismConfig,
     OutputMap,
     Reads,
@@ -29,23 +25,10 @@ from paribus.mechanisms.contract import (
     ValueMap,
     Values,
 )
-from paribus.model.config import ModelConfig
+from paribus.model.backbone import Backbone, attend, broken_contract, geometry_of, on_each, rotary_phases, rotate
+from paribus.model.config import PrenormConfig
 from paribus.roles import ONES, DeclaredModule, Init, Role
-from paribus.shapes import AllowedPairs, Documents, Heads, KvHeads, Logits, Stream, Tokens
-
-
-@cache
-def rotary_phases(time: int, head_width: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin of position * base^(-2i/head_width), each [time, 1, head_width / 2], from float64."""
-    frequencies = base ** (-torch.arange(0, head_width, 2, dtype=torch.float64) / head_width)
-    angles = torch.arange(time, dtype=torch.float64)[:, None] * frequencies
-    return angles.cos().float()[:, None].to(device), angles.sin().float()[:, None].to(device)
-
-
-def rotate(heads: Heads, cos: Tensor, sin: Tensor) -> Heads:
-    """Rotate feature pairs (i, i + head_width/2) by the position's phases."""
-    a, b = heads.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+from paribus.shapes import Documents, Heads, Logits, Stream, Tokens
 
 
 class Norm(DeclaredModule):
@@ -61,7 +44,7 @@ class Norm(DeclaredModule):
 
 
 class Attention(DeclaredModule):
-    def __init__(self, config: ModelConfig, output_map: nn.Module, value_map: nn.Module, mask: nn.Module) -> None:
+    def __init__(self, config: PrenormConfig, output_map: nn.Module, value_map: nn.Module, mask: nn.Module) -> None:
         super().__init__()
         self.config = config
         self.output_map, self.value_map, self.mask = output_map, value_map, mask
@@ -80,7 +63,7 @@ class Attention(DeclaredModule):
         q, k, own = self.project("query", x.q), self.project("key", x.k), self.project("value", x.v)
         v = cast(ValueMap, self.value_map)(own, own if first_value is None else first_value, tokens)
         if not isinstance(v, Tensor) or v.shape != own.shape:
-            raise _broken_contract(self.value_map, layer, "[batch time kv_head head_width]", own, v)
+            raise broken_contract(self.value_map, layer, "[batch time kv_head head_width]", own, v)
         if self.config.qk_norm:
             q, k = (functional.rms_norm(t, t.shape[-1:], None, self.config.norm_eps) for t in (q, k))
         cos, sin = rotary_phases(q.shape[1], self.config.head_width, self.config.rotary_base, q.device)
@@ -91,41 +74,17 @@ class Attention(DeclaredModule):
         values = Values(v.unsqueeze(3), own.unsqueeze(3))
         z = cast(OutputMap, self.output_map)(y, values, document)
         if not isinstance(z, Tensor) or z.shape != y.shape or z.dtype != y.dtype:
-            raise _broken_contract(self.output_map, layer, "[batch time kv_head group head_width]", y, z)
+            raise broken_contract(self.output_map, layer, "[batch time kv_head group head_width]", y, z)
         if tap is not None:
             tap("attention", layer, q=q, k=k, **({} if allowed is None else {"allowed": allowed}))
             tap("attention output", layer, y=y, v=values.aggregated, z=z)
         return functional.linear(z.flatten(-3), self.get_parameter("output")), own
 
 
-def _broken_contract(module: nn.Module, layer: int, axes: str, like: Tensor, returned: object) -> MechanismError:
-    came = f"{list(returned.shape)}, {returned.dtype}" if isinstance(returned, Tensor) else type(returned).__name__
-    return MechanismError(
-        f"{type(module).__name__} of layer {layer} returned what the backbone cannot use",
-        expected=f"{axes} = {list(like.shape)}, {like.dtype}",
-        received=came,
-        remedy="return a tensor of the shape and dtype of what came in (.to(y.dtype) after arithmetic in float32)",
-    )
-
-
-def attend(q: Heads, k: KvHeads, v: KvHeads, allowed: AllowedPairs | None) -> Heads:
-    """softmax(q . k / sqrt(head_width)) v over earlier positions, and over `allowed` pairs only where that is given.
-
-    k and v may have fewer heads than q: query head h reads key-value head h // (heads / kv_heads).
-    """
-    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    grouped = q.shape[1] != k.shape[1]
-    if allowed is None:
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
-    else:
-        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None], enable_gqa=grouped)
-    return mixed.transpose(1, 2)
-
-
 class Mlp(DeclaredModule):
     """SwiGLU (Shazeer 2002.05202): down(silu(gate x) * up x)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: PrenormConfig) -> None:
         super().__init__()
         width, hidden = config.width, config.mlp_width
         for name in ("gate", "up"):
@@ -138,7 +97,7 @@ class Mlp(DeclaredModule):
 
 
 class Layer(nn.Module):
-    def __init__(self, config: ModelConfig, attention: Attention) -> None:
+    def __init__(self, config: PrenormConfig, attention: Attention) -> None:
         super().__init__()
         self.attention_norm = Norm(config.width, config.norm_eps)
         self.attention = attention
@@ -146,20 +105,11 @@ class Layer(nn.Module):
         self.mlp = Mlp(config)
 
 
-def normed(norm: nn.Module, reads: Reads) -> Reads:
-    """The norm of each distinct read, once."""
-    q = norm(reads.q)
-    k = q if reads.k is reads.q else norm(reads.k)
-    v = q if reads.v is reads.q else k if reads.v is reads.k else norm(reads.v)
-    return Reads(q, k, v)
+class Prenorm(Backbone[PrenormConfig]):
+    """Token ids -> logits."""
 
-
-class Prenorm(DeclaredModule):
-    """Token ids -> logits. Built without values; `paribus.roles.initialise` writes them."""
-
-    def __init__(self, config: ModelConfig, mechanisms: dict[Seam, MechanismConfig]) -> None:
-        super().__init__()
-        self.config = config
+    def __init__(self, config: PrenormConfig, mechanisms: dict[Seam, MechanismConfig]) -> None:
+        super().__init__(config, mechanisms)
         geometry = geometry_of(config, mechanisms)
         self.declare(
             "embedding", (config.vocabulary_size, config.width), Role.EMBEDDING, Init(std=config.embedding_std)
@@ -171,32 +121,22 @@ class Prenorm(DeclaredModule):
         self.routing = mechanisms[Seam.ROUTING].build(geometry, -1)
         self.output_norm = Norm(config.width, config.norm_eps)
 
-    def forward(self, tokens: Tokens, document: Documents, tap: Tap | None = None) -> Logits:
+    def logits(self, tokens: Tokens, document: Documents, tap: Tap | None) -> Logits:
         routing = cast(DepthRouting, self.routing)
         embedding = self.get_parameter("embedding")
         x0 = functional.embedding(tokens, embedding)
         memory = routing.open(functional.rms_norm(x0, x0.shape[-1:], None, self.config.norm_eps))
-        first_value = None
-        for index, layer in enumerate(cast(Sequence[Layer], self.layers)):
-            reads = normed(layer.attention_norm, routing.read(memory, index, Site.ATTENTION, tap))
+        layers = cast(Sequence[Layer], self.layers)
+
+        def one(index: int, memory: Any, first_value: Heads | None) -> tuple[Any, Heads]:
+            layer = layers[index]
+            reads = on_each(layer.attention_norm, routing.read(memory, index, Site.ATTENTION, tap))
             delta, own_value = layer.attention(reads, first_value, tokens, document, index, tap)
-            first_value = own_value if first_value is None else first_value
             memory = routing.write(memory, delta, index, Site.ATTENTION)
-            delta = layer.mlp(normed(layer.mlp_norm, routing.read(memory, index, Site.MLP, tap)))
-            memory = routing.write(memory, delta, index, Site.MLP)
-        return functional.linear(self.output_norm(routing.close(memory, tap)), embedding)
+            delta = layer.mlp(on_each(layer.mlp_norm, routing.read(memory, index, Site.MLP, tap)))
+            return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value
 
-
-def geometry_of(config: ModelConfig, mechanisms: Mapping[Seam, MechanismConfig]) -> Geometry:
-    """What mechanisms may know: the backbone, and which layers a ValueMap gives more than the projected value."""
-    bare = Geometry(
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
-        head_width=config.head_width,
-        context_length=config.context_length,
-        norm_eps=config.norm_eps,
-        kv_heads=config.kv_heads,
-        vocabulary_size=config.vocabulary_size,
-    )
-    return replace(bare, value_embedding_layers=mechanisms[Seam.VALUE_MAP].value_embedding_layers(bare))
+        first_value = None
+        for index in range(len(layers)):
+            memory, first_value = self.one_layer(one, index, memory, first_value)
+        return wide(functional.linear(self.output_norm(routing.close(memory, tap)), embedding))

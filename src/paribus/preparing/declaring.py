@@ -114,6 +114,9 @@ def declare(target: str, options: Options) -> Declared:
         raise _no_corpus(target, path)
     given = options.given()
     said = {name: given[name] for name in _OF_CORPUS if name in given}
+    if corpus.kind == "hub":
+        # As an experiment file has it: what is published was mostly deduplicated by those who made it.
+        said.setdefault("near_duplicate_similarity", None)
     if said.get("near_duplicate_similarity") == 0:
         said["near_duplicate_similarity"] = None
     if "decontaminate" in said:
@@ -135,6 +138,7 @@ def _known(name: str, options: Options) -> CorpusConfig:
         revision=options.revision,
         folder=None if options.folder is None else options.folder.resolve(),
         limit=options.limit,
+        form=options.form,
         last_file_held_out=options.held_out == "last-file",
     )
     if options.files is None or found.hub is None:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from paribus.data.config import CorpusConfig, HubFiles
+from paribus.data.disk import storing
 from paribus.data.progress import Progress, silent
 from paribus.data.sources.gpt2_tokens import gpt2_vocabulary
 from paribus.data.sources.hub import GPT2_COMMIT, GPT2_REPOSITORY, fetch, fetch_file
-from paribus.data.sources.hub_download import storing
+from paribus.data.sources.known import require_last_file
 from paribus.data.store import hub_folder
 from paribus.errors import CorpusError
 from paribus.preparing.declaring import Declared
@@ -24,9 +25,10 @@ def with_files(declared: Declared, store: Path, progress: Progress = silent) -> 
     """The declaration with the places where its files lie, after fetching what does not.
 
     A folder that the declaration names is used as it is, however few of the files it holds: nothing is fetched into it.
-    Errors: as `paribus.data.sources.hub.fetch`.
+    Errors: as `paribus.data.sources.hub.fetch`, and CorpusError for a named folder without the file that is held out.
     """
     corpus = declared.corpus
+    require_last_file(corpus)
     if corpus.hub is not None and corpus.folder is None:
         _fetch_corpus(corpus, corpus.hub, store, progress)
     if declared.tokenizer_of is not None:

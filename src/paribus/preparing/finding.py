@@ -7,7 +7,7 @@ from paribus.data.frozen import MANIFEST, open_frozen
 from paribus.data.prepare import key
 from paribus.data.sources import open_source
 from paribus.data.sources.listing import corpus_files
-from paribus.data.store import store_of
+from paribus.data.store import store_of, told_apart
 from paribus.errors import CorpusError, ParibusError
 from paribus.preparing.declaring import Declared
 from paribus.preparing.fetching import with_places
@@ -66,8 +66,8 @@ def prepared_from(folder: Path, runs: Path, command: str) -> Path:
         raise CorpusError(
             f"several corpora were prepared from the files of {folder}",
             expected="the name of one",
-            received=", ".join(path.name for path in found),
-            remedy="name one of them in the place of the folder; `paribus data list` shows their sizes",
+            received="; ".join(told_apart(found)),
+            remedy="name one of them in the place of the folder",
         )
     raise CorpusError(
         f"no corpus was prepared from the files of {folder}",

@@ -14,7 +14,7 @@ from paribus.data.progress import Advance
 from paribus.data.store import store_of, stored
 from paribus.preparing.declaring import Declared
 from paribus.preparing.fetching import with_files
-from paribus.preparing.showing import live_preparation
+from paribus.terminal import steps_of_preparation
 
 STOPPED = "stopped; the same command continues: what is finished is kept"
 _BEFORE = ("fetch files", "digests of the files")
@@ -43,7 +43,7 @@ def run(declared: Declared, runs: Path, console: Console, workers: int | None = 
     """Fetch what is missing and prepare the corpus in the store of `runs`; errors: as `prepare`."""
     phases: set[str] = set()
     try:
-        with _ending_on_sigterm(), live_preparation(console) as show:
+        with _ending_on_sigterm(), steps_of_preparation(console) as show:
 
             def progress(advance: Advance) -> None:
                 phases.add(advance.phase)

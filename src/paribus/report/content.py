@@ -32,6 +32,7 @@ from paribus.report.of_contrasts import (
 from paribus.report.of_overlap import OverlapRow
 from paribus.report.of_retrieval import RetrievalRow
 from paribus.report.of_robustness import RateRow
+from paribus.report.of_sensitivity import SensitivityRow
 from paribus.report.of_tasks import TaskContent
 from paribus.stats.verdict import Verdict
 
@@ -60,6 +61,7 @@ __all__ = [
     "ReportContent",
     "RetrievalRow",
     "RouteChange",
+    "SensitivityRow",
     "TaskContent",
     "TaskRow",
     "TrialRow",
@@ -107,6 +109,8 @@ class ReportContent:
     """downstream tasks of a text"""
     robustness: tuple[RateRow, ...] = ()
     """of a text: the contrasts at other learning rates, where the file declares them; those of a task are in `task`"""
+    sensitivity: tuple[SensitivityRow, ...] = ()
+    """the primary beside its baseline with a longer decay, and arms at other values of a field, where the file asks"""
     task: TaskContent | None = None
     """the synthetic task that the study reads; None for text"""
     retrieval: tuple[RetrievalRow, ...] = ()

@@ -28,6 +28,7 @@ from paribus.report.of_retrieval import ANSWER_MASS
 from paribus.report.overlap import due_overlap
 from paribus.report.retrieval import due_retrieval
 from paribus.report.robustness import due_rates
+from paribus.report.sensitivity import due_sensitivity
 from paribus.report.task_section import due_task
 
 _OTHER_SEED = "other seed"
@@ -60,6 +61,7 @@ def due(content: ReportContent) -> ReportContent:
         published=tuple(_published(row, is_due(rows, row.contrast, row.scale)) for row in content.published),
         tasks=tuple(_task(row, rows) for row in content.tasks),
         robustness=due_rates(content.robustness, rows),
+        sensitivity=due_sensitivity(content.sensitivity, rows),
         task=None if content.task is None else due_task(content.task, rows),
         retrieval=due_retrieval(content.retrieval, rows),
     )

@@ -10,12 +10,13 @@ from paribus.report.content import DiagnosticValue, InterventionValue, Measureme
 from paribus.report.door import due
 from paribus.report.evidence import shown_rows
 
-FORMAT = 4
+FORMAT = 5
 """version of the layout
 
 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names; 3 what could still be wrong,
 looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements; 4
-synthetic tasks, contrasts at other learning rates, and on test documents without overlap.
+synthetic tasks, contrasts at other learning rates, and on test documents without overlap; 5 other schedules and other
+values of a field.
 """
 
 FACTS = ("caveats", "repeat_command", "pairing_proven", "environment", "corpus")
@@ -38,6 +39,7 @@ RECORDS = (
     "published",
     "tasks",
     "robustness",
+    "sensitivity",
     "retrieval",
 )
 """fields of the content that are written as objects, one a record; `door.due` is their door"""

@@ -16,6 +16,8 @@ from paribus.report.overlap import TITLE as OVERLAP
 from paribus.report.overlap import overlap_table
 from paribus.report.published import published_table
 from paribus.report.robustness import TITLE, robustness_table, turned_sentences
+from paribus.report.sensitivity import TITLE as SENSITIVITY
+from paribus.report.sensitivity import schedule_sentences, sensitivity_table
 from paribus.report.tables import Table, to_markdown, verdict_table, without_empty_columns
 from paribus.report.task_arm_tables import acquired_by_seed_table, chance_table, learnt_table
 from paribus.report.task_tables import acquisition_table, differences_table
@@ -36,6 +38,8 @@ def report(content: ReportContent, rows: Sequence[Shown]) -> str:
         )
         parts += [_table("What the task shows", *found), one_line(CAUTION) + "\n"]
     parts += [_table(OVERLAP, overlap_table(content.overlap, rows))]
+    moved = content.sensitivity
+    parts += [_table(SENSITIVITY, sensitivity_table(moved), sentences=schedule_sentences(moved))]
     rates = content.robustness if content.task is None else content.task.rates
     parts += [_table(TITLE, robustness_table(rates), sentences=turned_sentences(rates))]
     parts += [_table("Estimates", estimates_table(rows, content.estimates))]

@@ -14,6 +14,7 @@ from paribus.report.positions import grouping
 from paribus.report.readings import fine_table, glance_table
 from paribus.report.retrieval import retrieval_section
 from paribus.report.robustness import robustness_section
+from paribus.report.sensitivity import sensitivity_section
 from paribus.report.tables import Table
 from paribus.report.task_section import task_section
 
@@ -49,6 +50,7 @@ def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
         _caveats(content),
         *([] if content.task is None else [task_section(content.task, rows)]),
         overlap_section(content.overlap, rows, _WAITS if _waits(rows) else ""),
+        sensitivity_section(content.sensitivity, _WAITS if _waits(rows) else ""),
         _estimates(content, rows),
         _by_seed(content, rows),
         _noise(content),

@@ -24,6 +24,7 @@ from paribus.reporting.published import published
 from paribus.reporting.records import cell_row, corpus, curve, distinct_looks, pair_rows
 from paribus.reporting.retrieval import retrieval
 from paribus.reporting.robustness import robustness
+from paribus.reporting.sensitivity import sensitivity
 from paribus.reporting.task_study import task_content
 from paribus.reporting.tasks import tasks
 from paribus.stats.rule import Verdict
@@ -102,6 +103,7 @@ def report_content(
         costs=tuple(costs(study, verdicts)),
         tasks=tuple(tasks(study, verdicts)),
         robustness=tuple(robustness(study, verdicts)) if of_task is None else (),
+        sensitivity=tuple(sensitivity(study, verdicts)),
         task=of_task,
         retrieval=tuple(retrieval(study, values)),
         published=tuple(published(study, verdicts, self_noise, experiment_folder)),

@@ -128,7 +128,8 @@ def _acquisitions(
     for scale, arm in places:
         seeds = tuple(cell.key[2] for cell in cells if cell.key[:2] == (scale, arm))
         of = TaskArm(study, scale, arm, seeds)
-        diverged = tuple(s for s in sorted(planned) if study.cells[scale, arm, s, spec.STUDY].state == "diverged")
+        found = {seed: study.cells.get((scale, arm, seed, spec.STUDY)) for seed in sorted(planned)}
+        diverged = tuple(seed for seed, cell in found.items() if cell is not None and cell.state == "diverged")
         for name in slices:
             curves = [curve for seed in seeds if (curve := of.curve(seed, name)) is not None]
             final = [loss for seed in seeds if (loss := of.excess_at(seed, (name,))[END]) is not None]

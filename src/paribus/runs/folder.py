@@ -1,6 +1,6 @@
 """The run folder is the truth: what lies where, and how it gets there. Knows bytes and rows, no model and no tensors.
 
-runs/<study>/study.json  plan.json  corpus.json  looks.jsonl  cost/<scale>.json
+runs/<study>/study.json  plan.json  corpus.json  micro-batch.json  looks.jsonl  cost/<scale>.json
 runs/<study>/report.html  report.md  report.json  verdict.svg  verdict.md  tables/  figures/
 runs/<study>/<scale>/<arm>/<seed>-<digest>/
     cell.json           resolved fields, environment, code version, digests of the initial tensors
@@ -44,6 +44,7 @@ from paribus.runs.records import (
 
 FORMAT = 1
 CORPUS = "corpus.json"
+MICRO_BATCHES = "micro-batch.json"
 MARKER = "COMPLETE"
 CHECKPOINTS_KEPT = 2
 
@@ -309,6 +310,15 @@ class StudyFolder:
         """The plan of the newest run; None before the first. StudyFolderError where it cannot be read."""
         path = self.path / "plan.json"
         return _read_table(path, "delete this file alone: `paribus run` writes it anew, and cells are kept")
+
+    def write_micro_batches(self, rows: Mapping[str, Any]) -> None:
+        write_json(self.path / MICRO_BATCHES, rows)
+
+    def micro_batches(self) -> dict[str, Any]:
+        """Rows of a forward pass as they were measured, by kind of device; empty before. StudyFolderError where the
+        record cannot be read."""
+        found = _read_table(self.path / MICRO_BATCHES, "put it back, or delete the study: its cells were trained so")
+        return found or {}
 
     def write_cost(self, scale: str, cost: Mapping[str, Any]) -> None:
         write_json(self.path / "cost" / f"{scale}.json", cost)

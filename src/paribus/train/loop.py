@@ -12,7 +12,7 @@ from paribus.data.order import Batch, Batches
 from paribus.data.updates import updates_of
 from paribus.errors import DivergenceError
 from paribus.optim.config import ScheduleConfig
-from paribus.optim.schedule import multiplier
+from paribus.optim.schedule import moment
 from paribus.train.state import TrainState
 from paribus.train.step import update
 
@@ -29,6 +29,8 @@ class StepFinished:
     slices: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
     """of each slice with targets in this batch: `targets`, and per target the nats of the loss (`loss_nats`) and of
     the best predictor (`floor_nats`); empty for text"""
+    gradient_norm: float | None = None
+    """of all trained parameters together, before it was clipped; None where gradients are not clipped"""
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,18 @@ def train(
         started = time.perf_counter()
         steps = length.steps_of_schedule(state.step)
         announce(state.model, state.step, steps)
-        factor = multiplier(state.step, steps, schedule)
+        now = moment(state.step, steps, schedule)
         batch, slices = order.batch(state.step), order.slices
-        done = update(state.model, state.optimisers, batch, state.step, factor, micro_batch_rows, slices=len(slices))
+        done = update(
+            state.model,
+            state.optimisers,
+            batch,
+            state.step,
+            now,
+            micro_batch_rows,
+            slices=len(slices),
+            gradient_clip_norm=state.gradient_clip_norm,
+        )
         state.digest = state.digest + done.digest.cpu()
         state.step += 1
         value = float(done.loss)
@@ -109,7 +120,9 @@ def train(
                 remedy="lower the learning rates or lengthen the warm-up, for every arm alike",
             )
         by_slice = _by_slice(slices, batch, done.by_slice.tolist()) if slices else {}
-        yield StepFinished(state.step, tokens, value, factor, time.perf_counter() - started, by_slice)
+        norm = None if done.gradient_norm is None else float(done.gradient_norm)
+        seconds = time.perf_counter() - started
+        yield StepFinished(state.step, tokens, value, now.learning_rate, seconds, by_slice, norm)
         yield from milestone()
 
 

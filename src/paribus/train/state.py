@@ -23,10 +23,13 @@ class TrainState:
     optimisers: list[Optimizer]
     step: int
     digest: Tensor
+    gradient_clip_norm: float | None = None
+    """of the recipe that the optimisers were built from; it is no part of the files"""
 
     @classmethod
     def fresh(cls, model: nn.Module, config: OptimiserConfig) -> "TrainState":
-        return cls(model, build_optimisers(model, config), 0, torch.zeros((), dtype=torch.int64))
+        digest = torch.zeros((), dtype=torch.int64)
+        return cls(model, build_optimisers(model, config), 0, digest, config.gradient_clip_norm)
 
     def to_files(self) -> dict[str, bytes]:
         """The state as file contents by file name."""

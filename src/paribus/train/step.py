@@ -9,7 +9,9 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from paribus.data.order import Batch
-from paribus.optim.groups import set_multiplier
+from paribus.optim.clipping import clip_gradient
+from paribus.optim.groups import set_schedule
+from paribus.optim.schedule import Moment
 from paribus.seeds import stream_key
 from paribus.shapes import TokenLosses
 
@@ -84,6 +86,8 @@ class Updated(NamedTuple):
     """of the batch"""
     by_slice: Tensor
     """summed loss of each slice in nats, float64 [slice]; empty where none is kept apart"""
+    gradient_norm: Tensor | None = None
+    """of all trained parameters together, before it was clipped; None where it is not"""
 
 
 def update(
@@ -91,9 +95,10 @@ def update(
     optimisers: list[Optimizer],
     batch: Batch,
     step: int,
-    multiplier: float,
+    moment: Moment,
     micro_batch_rows: int,
     slices: int = 0,
+    gradient_clip_norm: float | None = None,
 ) -> Updated:
     """Apply update number `step` (from 0). `slices` is how many values `batch.slice` has, 0 to keep none apart.
 
@@ -114,8 +119,17 @@ def update(
         loss_sum += loss.detach()
         if slices and consumed.slice is not None:
             by_slice.index_add_(0, consumed.slice.flatten(), losses.detach().double().flatten())
-    set_multiplier(optimisers, multiplier)
+    norm = apply_gradients(model, optimisers, moment, gradient_clip_norm)
+    return Updated(loss_sum, digest, by_slice, norm)
+
+
+def apply_gradients(
+    model: nn.Module, optimisers: list[Optimizer], moment: Moment, gradient_clip_norm: float | None
+) -> Tensor | None:
+    """Clip, step at this moment of the schedule, and drop the gradients. The norm of before where it is clipped."""
+    norm = None if gradient_clip_norm is None else clip_gradient(model.parameters(), gradient_clip_norm)
+    set_schedule(optimisers, moment)
     for optimiser in optimisers:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-    return Updated(loss_sum, digest, by_slice)
+    return norm

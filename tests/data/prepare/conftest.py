@@ -1,5 +1,6 @@
 """A small corpus with everything that preparing has to deal with, in several files and row groups, and small lots."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,17 @@ def lots_of(size: int) -> Iterator[None]:
         yield
     finally:
         inventory.LOT_BYTES = before
+
+
+@pytest.fixture(scope="package", autouse=True)
+def unflushed() -> Iterator[None]:
+    """Nothing waits for the disk, half the time of a small preparation: no test here cuts the power.
+
+    What must be flushed before what is a test of its own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

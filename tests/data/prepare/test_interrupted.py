@@ -6,19 +6,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock, Timeout
 
 from paribus.data.config import CorpusConfig, TokenizerConfig
+from paribus.data.disk import whole
 from paribus.data.frozen import FrozenCorpus, open_frozen
-from paribus.data.prepare.finished import record, recorded, whole
+from paribus.data.prepare import inventory, reading
+from paribus.data.prepare.finished import record, recorded
 from paribus.data.prepare.pipeline import prepare
 from paribus.data.prepare.workers import Workers
 from paribus.data.progress import Advance
+from paribus.data.sources import open_source
 from paribus.errors import CorpusError
 from paribus.seeds import generator
 
@@ -58,10 +63,10 @@ def faults() -> Any:
 def test_a_preparation_killed_at_random_moments_ends_in_the_same_files(folder: Path, tmp_path: Path):
     kill = faults()
     corpus = {"kind": "folder", "folder": str(folder), "test_fraction": 0.1, "validation_fraction": 0.1}
-    setting = kill.Setting(corpus, {"file": None, "vocabulary_size": 300}, 1, 2)
+    setting = kill.Setting(corpus, {"file": None, "vocabulary_size": 300}, 3000, 2)
     expected, seconds = kill.undisturbed(setting, tmp_path / "undisturbed")
-    kills = kill.kill_at_random(setting, tmp_path / "killed", expected, seconds, 3)
-    assert sum(found.phase != "ended" for found in kills) == 3
+    kills = kill.kill_at_random(setting, tmp_path / "killed", expected, seconds, 2)
+    assert sum(found.phase != "ended" for found in kills) == 2
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -116,7 +121,7 @@ def test_working_files_of_other_versions_are_not_used(
         if advance.phase == "read documents" and advance.done == 0:
             phases.append(sum(1 for _ in (partial / "work").glob("*/*.json")))
 
-    assert prepare(config, TOKENIZER, partial.parent, name="rows", progress=progress).files == prepared.files
+    assert prepare(config, TOKENIZER, partial.parent, name="rows", progress=progress, workers=1).files == prepared.files
     assert phases == [0]
 
 
@@ -179,10 +184,42 @@ def test_a_full_device_leaves_neither_the_file_nor_a_record(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_gets_its_name_is_on_the_disk_by_then(
+    config: CorpusConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    flushed: set[Path] = set()
+    named: list[Path] = []
+    replace_path, rename_path = Path.replace, Path.rename
+
+    def flush(descriptor: int) -> None:
+        flushed.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def replacing(path: Path, target: Path) -> Path:
+        assert path in flushed or path.parent == store  # where digests are remembered, which may be forgotten
+        if target.suffix == ".json" and target.name not in ("plan.json", "tokenizer.json", ".digests.json"):
+            assert target.parent in flushed  # a record, or the manifest: the entries of its files come first
+        flushed.discard(target.parent)  # its entries have changed
+        return replace_path(path, target)
+
+    def renaming(path: Path, target: Path) -> Path:
+        assert path in flushed
+        named.append(target)
+        flushed.discard(store)
+        return rename_path(path, target)
+
+    store = tmp_path.resolve() / "store"
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(Path, "replace", replacing)
+    monkeypatch.setattr(Path, "rename", renaming)
+    frozen = prepare(config, TOKENIZER, store, name="rows", workers=1)
+    assert named == [frozen.folder]
+    assert store in flushed
+
+
 def test_two_processes_at_once_prepare_one_corpus(folder: Path, tmp_path: Path, prepared: FrozenCorpus):
     kill = faults()
     corpus = {"kind": "folder", "folder": str(folder), "test_fraction": 0.1, "validation_fraction": 0.1}
-    setting = kill.Setting(corpus, {"file": None, "vocabulary_size": 300}, 1, 2)
+    setting = kill.Setting(corpus, {"file": None, "vocabulary_size": 300}, 3000, 1)
     processes = [setting.start(tmp_path / "store") for _ in range(2)]
     outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
@@ -245,3 +282,31 @@ def test_a_worker_that_dies_is_an_error_that_says_how_and_an_error_in_a_worker_i
         list(workers.run(importable.die, range(4)))
     with pytest.raises(CorpusError, match=r"(?s)refused.*received: 0"), Workers(None, 2) as workers:
         list(workers.run(importable.refuse, [0]))
+
+
+def test_processes_that_share_the_work_take_turns_with_large_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "LARGE_BYTES", 100)
+    texts = ["small", "large " * 30, "small too", "larger " * 40]
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"text": texts}), tmp_path / "in" / "a.parquet")
+    corpus = CorpusConfig(kind="folder", folder=tmp_path / "in")
+    source = open_source(corpus)
+    work = inventory.Work(corpus, source, tmp_path, "a.parquet", in_turns=True)
+    (lot,) = inventory.lots_of(source.pieces(), last_file_apart=False)
+
+    def held() -> bool:
+        try:
+            with FileLock(tmp_path / "large.lock", timeout=0):
+                return False
+        except Timeout:
+            return True
+
+    def seen(work: inventory.Work) -> list[tuple[list[str], bool]]:
+        return [([text.decode() for text in batch.texts], held()) for batch in reading.batches(work, lot)]
+
+    # With what precedes it where that fits into a batch, and alone from there on.
+    assert seen(work) == [(texts[:2], True), (texts[2:], True)]
+    assert not held()
+    assert [alone for _, alone in seen(replace(work, in_turns=False))] == [False, False]
+    monkeypatch.setattr(reading, "LARGE_BYTES", 10_000)
+    assert seen(work) == [(texts, False)]

@@ -3,8 +3,10 @@ import importlib.util
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +36,7 @@ FROZEN_BEFORE = {
 """what the first version of paribus, which read a whole corpus into memory, wrote for `local_tree.write_packages`"""
 
 
-def write(path: Path, texts: list[str | None], **more: list[str]) -> Path:
+def write(path: Path, texts: Sequence[str | None], **more: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"text": pa.array(texts, pa.string()), **more}), path, row_group_size=50)
     return path
@@ -166,6 +168,7 @@ def test_no_byte_of_the_tokens_depends_on_the_size_of_blocks_and_batches(
         monkeypatch.setattr(module, "DOCUMENTS_PER_BLOCK", 7)
     monkeypatch.setattr("paribus.data.prepare.kept.DOCUMENTS_PER_BLOCK", 7)
     monkeypatch.setattr(reading, "BATCH_BYTES", 500)
+    monkeypatch.setattr(reading, "LARGE_BYTES", 800)
     monkeypatch.setattr(encode, "BATCH_BYTES", 300)
     assert prepare(config, TOKENIZER, tmp_path, name="other", workers=1).digest == prepared.digest
 
@@ -320,8 +323,28 @@ def test_an_empty_corpus_and_an_empty_split_are_errors_that_say_so(tmp_path: Pat
     with pytest.raises(CorpusError, match=r"(?s)the corpus is empty.*null"):
         prepare(declared, TOKENIZER, tmp_path / "store", name="a", workers=1)
     write(tmp_path / "in" / "a.parquet", ["one text", "another one"])
-    with pytest.raises(CorpusError, match=r"(?s)(validation|test) split is empty.*_fraction"):
+    with pytest.raises(CorpusError, match=r"(?s)(validation|test) split is empty.*_fraction.*0\.3 for test and 0\.3"):
         prepare(declared, TOKENIZER, tmp_path / "store", name="a", workers=1)
+    write(tmp_path / "in" / "b.parquet", ["one text"])
+    last = replace(declared, held_out="last-file", test_fraction=0)
+    write(tmp_path / "in" / "b.parquet", [None])
+    with pytest.raises(CorpusError, match=r"(?s)validation split is empty.*hold out another last file"):
+        prepare(last, TOKENIZER, tmp_path / "store", name="a", workers=1)
+
+
+def test_documents_without_a_host_are_counted_and_a_corpus_of_nothing_else_is_refused(tmp_path: Path):
+    texts = [f"text number {index} of some" for index in range(90)]
+    urls = [None if index % 3 == 0 else f"https://host{index}.org/a" for index in range(90)]
+    write(tmp_path / "in" / "a.parquet", [*texts, None], url=[*urls, None])
+    config = CorpusConfig(kind="folder", folder=tmp_path / "in", split_by="host", near_duplicate_similarity=None)
+    config = replace(config, test_fraction=0.2, validation_fraction=0.2)
+    frozen = prepare(config, TOKENIZER, tmp_path / "store", name="a", workers=1)
+    assert open_frozen(frozen.folder).hostless == frozen.hostless == 30
+    by_text = replace(config, split_by="document")
+    assert prepare(by_text, TOKENIZER, tmp_path / "store", name="a", workers=1).hostless == 0
+    write(tmp_path / "in" / "a.parquet", texts[:2], url=pa.array([None, None], pa.string()))
+    with pytest.raises(CorpusError, match=r"(?s)no document has a web address.*2 documents.*url_column"):
+        prepare(config, TOKENIZER, tmp_path / "store", name="a", workers=1)
 
 
 def test_a_split_of_fraction_zero_is_empty_and_readable(tmp_path: Path):

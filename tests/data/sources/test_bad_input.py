@@ -111,6 +111,13 @@ def test_a_missing_column_names_the_file_and_the_columns_it_has(bad_documents, t
     assert "columns content, url" in said
 
 
+def test_where_ids_are_in_the_place_of_a_text_the_form_is_named(tmp_path, read_folder):
+    pq.write_table(pa.table({"tokens": [[1, 2]], "token_count": [2]}), tmp_path / "a.parquet")
+    said = refused(read_folder, tmp_path)
+    assert "a.parquet has no column 'text'" in said
+    assert "'tokens' holds GPT-2 token ids, declare the form 'gpt2-tokens'" in said
+
+
 @pytest.mark.parametrize(
     ("columns", "declared", "named"),
     [

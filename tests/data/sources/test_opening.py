@@ -1,5 +1,6 @@
 """What a folder is found to hold, and what a declaration can ask of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from paribus.data.config import CorpusConfig, HubFiles
 from paribus.data.sources import open_source
 from paribus.data.sources.folder import FolderSource
 from paribus.data.sources.hosts import host_of
-from paribus.data.sources.known import KNOWN, known_corpus
+from paribus.data.sources.known import KNOWN, known_corpus, require_last_file
 from paribus.data.sources.listing import corpus_files
 from paribus.errors import CorpusError
 
@@ -80,6 +81,21 @@ def test_a_hub_corpus_reads_only_its_files_in_a_folder_that_has_more(tmp_path: P
     assert names_of(with_last) == (every[0], every[2])
 
 
+def test_a_folder_may_be_one_within_the_repository_and_its_neighbours_are_others(tmp_path: Path):
+    hub = HubFiles("owner/name", COMMIT, ("sample/10BT/*.parquet",))
+    make(tmp_path, "sample/10BT/0.parquet", "sample/10BT/below/1.parquet", "sample/100BT/2.parquet", "3.parquet")
+    for named, found in (
+        # `*` matches a folder's name too, as the hub's own patterns do.
+        ("", ("sample/10BT/0.parquet", "sample/10BT/below/1.parquet")),
+        ("sample", ("10BT/0.parquet",)),
+        ("sample/10BT", ("0.parquet",)),
+    ):
+        assert names_of(CorpusConfig(kind="hub", hub=hub, folder=tmp_path / named)) == found
+    (tmp_path / "sample" / "10BT").rename(tmp_path / "sample" / "350BT")
+    with pytest.raises(CorpusError, match=r"(?s)that match sample/10BT.*or other patterns"):
+        open_source(CorpusConfig(kind="hub", hub=hub, folder=tmp_path / "sample"))
+
+
 def test_a_hub_corpus_that_is_not_here_says_so():
     with pytest.raises(CorpusError, match="not here yet"):
         open_source(CorpusConfig(kind="hub", hub=HubFiles("owner/name", COMMIT)))
@@ -132,6 +148,23 @@ def test_a_known_corpus_becomes_a_declaration(tmp_path: Path):
     edu = known_corpus("fineweb-edu", revision=COMMIT)
     assert edu.hub is not None
     assert edu.hub.files == ("sample/10BT/*.parquet",)
+
+
+def test_a_copy_without_the_file_that_everybody_validates_on_is_no_copy_to_validate_on(tmp_path: Path):
+    make(tmp_path, "shard_00000.parquet", "shard_00001.parquet")
+    declared = known_corpus("climbmix", revision=COMMIT, folder=tmp_path, last_file_held_out=True)
+    with pytest.raises(CorpusError, match=r"(?s)lacks the file.*shard_06542\.parquet.*shard_00001\.parquet"):
+        require_last_file(declared)
+    require_last_file(replace(declared, held_out="hash"))
+    require_last_file(CorpusConfig(kind="folder", folder=tmp_path, held_out="last-file"))
+    make(tmp_path, "shard_06542.parquet")
+    require_last_file(declared)
+
+
+def test_a_known_corpus_has_one_form():
+    assert known_corpus("climbmix-gpt2", revision=COMMIT, form="gpt2-tokens").form == "gpt2-tokens"
+    with pytest.raises(CorpusError, match="fineweb-edu is of another form"):
+        known_corpus("fineweb-edu", revision=COMMIT, form="gpt2-tokens")
 
 
 def test_an_unknown_name_and_a_convention_that_is_none_are_refused():

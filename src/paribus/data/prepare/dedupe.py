@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paribus.data.clusters import Clusters, clusters
+from paribus.data.disk import whole
 from paribus.data.duplicates import Candidates, find_candidates, near_duplicates_of
 from paribus.data.exact import exact_repeats
 from paribus.data.partitions import rows_of
-from paribus.data.prepare.finished import record, recorded, whole
+from paribus.data.prepare.finished import record, recorded
 from paribus.data.prepare.inventory import Lot, Work, block_number, blocks_of, first_of_last_file
 from paribus.data.prepare.reading import batches
 from paribus.data.prepare.scan import BY_CLUSTER, band_path, digest_path, needs_band_keys, scanned, split_number
@@ -32,6 +33,7 @@ _NAMES = {
     NEAR_DUPLICATE: "near_duplicates",
     CONTAMINATED: "contaminated",
 } | dict(enumerate(SPLITS))
+_FEW_DOCUMENTS = 100
 _CLUSTER_SIMILARITY = 0.8
 """where near duplicates are kept, but a cluster of them in one split"""
 
@@ -165,5 +167,17 @@ def _check_splits(work: Work, summary: dict[str, int]) -> None:
                 f"the {name} split is empty",
                 expected="at least one document",
                 received=", ".join(f"{reason} {count}" for reason, count in summary.items()),
-                remedy=f"use more documents, or another {'test' if name == 'train' else name}_fraction",
+                remedy=_more(name, sum(summary.values()), by_hash=config.held_out == "hash"),
             )
+
+
+def _more(split: str, documents: int, *, by_hash: bool) -> str:
+    """What fills an empty split. A document's split is fixed by its text, so with few of them chance decides."""
+    if split == "validation" and not by_hash:
+        return "hold out another last file, one whose documents are texts, or split by the hash (held_out)"
+    if split == "train":
+        return "use more documents, or smaller fractions (test_fraction, validation_fraction)"
+    remedy = f"use more documents, or a larger {split}_fraction (--{split}-fraction on the command line)"
+    if documents >= _FEW_DOCUMENTS:
+        return remedy
+    return f"{remedy}; of as few as these, 0.3 for test and 0.3 for validation put a third or so into each split"

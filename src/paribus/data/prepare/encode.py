@@ -12,11 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from paribus.data.chunks import LongRunError
+from paribus.data.disk import whole
 from paribus.data.frozen import TOKENIZER
 from paribus.data.overlap import HeldOutNgrams
 from paribus.data.prepare import learn, marks
 from paribus.data.prepare.dedupe import decisions_of
-from paribus.data.prepare.finished import record, recorded, whole
+from paribus.data.prepare.finished import record, recorded
 from paribus.data.prepare.inventory import DOCUMENTS_PER_BLOCK, Lot, Work
 from paribus.data.prepare.reading import BATCH_BYTES, Batch, batches
 from paribus.data.prepare.scan import identity, scanned

@@ -5,43 +5,13 @@ aside, flushed and renamed, and its work counts as done only once a record of si
 Work whose record is missing, or whose files are not the recorded ones, is done again.
 """
 
-import contextlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from paribus.data.digests import file_digest
-
-
-@contextlib.contextmanager
-def whole(path: Path, aside_in: Path | None = None) -> Iterator[BinaryIO]:
-    """A stream whose content is at `path` once the context ends without an error; until then it grows beside it.
-
-    `aside_in`: a folder on the same file system for the growing file.
-    """
-    aside = (aside_in or path.parent) / f".{path.name}.{os.getpid()}"
-    try:
-        with aside.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(path)
-    except BaseException:
-        # On a full disk every byte counts for whoever frees it.
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        raise
-
-
-def flush(path: Path) -> None:
-    """Force a file's content, or a folder's entries, onto the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+from paribus.data.disk import flush, whole
 
 
 def record(path: Path, files: Sequence[Path], summary: Mapping[str, Any]) -> None:

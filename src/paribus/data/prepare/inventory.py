@@ -53,6 +53,8 @@ class Work:
     """name of the file with the last piece"""
     keeps_texts: bool = False
     """whether the first reading stores the texts, for a source that is slow to read"""
+    in_turns: bool = False
+    """whether several processes work on it at a time, so that they take turns with large documents"""
 
     def path(self, stage: str, name: str) -> Path:
         """A working file of a stage."""

@@ -1,6 +1,7 @@
 """Which test documents share a 13-gram with the training texts: looked for while those are encoded."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +16,22 @@ CHECKED_BYTES = 20_000_000
 """of test text; reading stops there, so that marking costs a fixed memory and time whatever the corpus"""
 
 
-def collect_held_out(work: Work, lots: Sequence[Lot], documents: Sequence[int], test_documents: int) -> None:
+@dataclass(frozen=True)
+class HeldOutTask:
+    lots: tuple[Lot, ...]
+    documents: tuple[int, ...]
+    """that each lot has"""
+    test_documents: int
+
+
+def collect_held_out(work: Work, task: HeldOutTask) -> None:
     """Write the 13-grams of the first test documents, unless that is done."""
     mark = work.path(STAGE, "ngrams.json")
     if recorded(mark) is not None:
         return
     folder = work.folder / STAGE
-    texts = kept_texts(work, lots, documents, "test")
-    HeldOutNgrams.of(texts, test_documents, max_bytes=CHECKED_BYTES).save(folder)
+    texts = kept_texts(work, task.lots, task.documents, "test")
+    HeldOutNgrams.of(texts, task.test_documents, max_bytes=CHECKED_BYTES).save(folder)
     record(mark, [path for path in folder.iterdir() if not path.name.startswith(".")], {})
 
 

@@ -16,7 +16,8 @@ Memory: a worker holds a batch of 1 MB of text, or one larger document, and what
 13-grams need for it; a block of 50,000 documents takes 20 MB of it. This process holds one partition of records at a
 time (under 0.2 GB), 8 bytes a document that is dropped and 50 bytes a candidate for a near duplicate, on pages that
 the system may write back. Measured, all processes together with two workers: 0.59 GB for 96 MB of ordinary documents,
-0.55 GB for a million of 15 bytes, 0.29 GB for 200,000 in one row group, 0.74 GB for one process with a text of 100 MB.
+0.55 GB for a million of 15 bytes, 0.29 GB for 200,000 in one row group, 0.74 GB for one process with a text of 100 MB,
+1.07 GB for two such texts at once (0.97 GB while they are read), which take turns from 8 MB on.
 On the disk, a document takes some 230 bytes until the end: 24 of its digest, 136 of its band keys, the rest in tables.
 """
 
@@ -26,7 +27,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,12 @@ from filelock import FileLock
 from paribus import __version__
 from paribus.data.config import CorpusConfig, TokenizerConfig
 from paribus.data.digests import REMEMBERED, RememberedDigests
+from paribus.data.disk import flush, whole
 from paribus.data.evaluation_sets import read_evaluation_sets
 from paribus.data.frozen import MANIFEST, TOKENIZER, FrozenCorpus, SplitCounts, open_frozen
 from paribus.data.overlap import NgramSet
 from paribus.data.prepare import assemble, dedupe, encode, key, learn, marks, scan
-from paribus.data.prepare.finished import flush, record, recorded, whole
+from paribus.data.prepare.finished import record, recorded
 from paribus.data.prepare.inventory import Lot, Work, lots_of
 from paribus.data.prepare.workers import Workers
 from paribus.data.progress import Advance, Progress, silent
@@ -51,6 +53,8 @@ from paribus.errors import CorpusError, StorageError
 
 _LIBRARIES = ("numpy", "pyarrow", "tokenizers")
 _WORKING_FILES = "work"
+_WORKING_FORMAT = 2
+"""of what the stages record"""
 _STAGES = (scan.STAGE, dedupe.STAGE, learn.STAGE, marks.STAGE, encode.STAGE, assemble.STAGE)
 
 
@@ -155,21 +159,25 @@ def _freeze(declared: _Declared, partial: Path, name: str, progress: Progress, p
     )
     made_with = {"paribus": __version__} | {library: importlib.metadata.version(library) for library in _LIBRARIES}
     versions = dict(source.versions())
-    plan = {"pieces": [[str(piece), piece.bytes] for piece in pieces], "versions": versions, "made_with": made_with}
+    plan = {
+        "format": _WORKING_FORMAT,
+        "pieces": [[str(piece), piece.bytes] for piece in pieces],
+        "versions": versions,
+        "made_with": made_with,
+    }
     _begin(work, plan)
     processes = min(processes, len(lots))
     steps = _Steps(work, lots, progress)
-    with Workers(work, processes) as workers:
+    shared = replace(work, in_turns=processes > 1)
+    with Workers(shared, processes) as workers:
         scans = steps.scan(workers)
         documents = [summary["documents"] for summary in scans]
         decided = steps.decide(workers, documents)
     beginning = key.beginning_of(declared.tokenizer_json)
     steps.tokenizer(declared, documents, processes)
     vocabulary = Tokenizer.load(work.path(learn.STAGE, TOKENIZER), beginning)
-    progress(Advance("test documents", 0, 1))
-    marks.collect_held_out(work, lots, documents, decided["test"])
-    progress(Advance("test documents", 1, 1))
-    with Workers(work, processes) as workers:
+    steps.held_out(documents, decided["test"], processes)
+    with Workers(shared, processes) as workers:
         encodings = steps.encode(workers, documents, beginning)
     free = marks.marks(work, lots)
     splits: dict[Split, dict[str, Any]] = {split: steps.assemble(split, free) for split in SPLITS}
@@ -209,6 +217,7 @@ def _freeze(declared: _Declared, partial: Path, name: str, progress: Progress, p
         files=files,
         file_bytes=file_bytes,
         index={split: summary["index"] for split, summary in splits.items()},
+        hostless=sum(summary["hostless"] for summary in scans) if declared.corpus.split_by == "host" else 0,
     )
     _finish(frozen, work)
 
@@ -240,8 +249,11 @@ class _Steps:
         if self.work.corpus.decontaminate:
             _collect_evaluation(self.work)
         found = self._run(workers, scan.scan, self.lots, "read documents")
-        if not sum(summary["documents"] for summary in found):
+        documents, hostless = (sum(summary[name] for summary in found) for name in ("documents", "hostless"))
+        if not documents:
             raise _empty(str(sum((Counter(summary["skips"]) for summary in found), Counter())))
+        if self.work.corpus.split_by == "host" and hostless == documents:
+            raise _no_host(documents, self.work.corpus.url_column)
         return found
 
     def decide(self, workers: Workers, documents: Sequence[int]) -> dict[str, int]:
@@ -260,6 +272,14 @@ class _Steps:
             with Workers(self.work, 1, threads=processes, apart=processes > 1) as workers:
                 list(workers.run(learn.learn, [task]))
         self.progress(Advance("tokenizer", 1, 1))
+
+    def held_out(self, documents: Sequence[int], test_documents: int, processes: int) -> None:
+        self.progress(Advance("test documents", 0, 1))
+        task = marks.HeldOutTask(self.lots, tuple(documents), test_documents)
+        # In a process of its own too: a large document may be among them.
+        with Workers(self.work, 1, apart=processes > 1) as workers:
+            list(workers.run(marks.collect_held_out, [task]))
+        self.progress(Advance("test documents", 1, 1))
 
     def encode(self, workers: Workers, documents: Sequence[int], beginning: str | None) -> list[dict[str, Any]]:
         firsts = [sum(documents[:number]) for number in range(len(documents))]
@@ -309,6 +329,15 @@ def _finish(frozen: FrozenCorpus, work: Work) -> None:
     with whole(frozen.folder / MANIFEST, work.folder) as stream:
         stream.write(frozen.to_json().encode())
     flush(frozen.folder)
+
+
+def _no_host(documents: int, column: str) -> CorpusError:
+    return CorpusError(
+        "no document has a web address to split by",
+        expected=f"addresses in '{column}', where split_by is 'host'",
+        received=f"{documents:,} documents without one",
+        remedy="name the column or key that holds them (url_column), or split by 'document' or 'minhash-cluster'",
+    )
 
 
 def _empty(received: str) -> CorpusError:

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from filelock import FileLock
 
 from paribus.data.prepare.inventory import DOCUMENTS_PER_BLOCK, Lot, Work
 from paribus.data.sources.contract import RawDocument, Skip
@@ -13,6 +15,8 @@ from paribus.data.sources.contract import RawDocument, Skip
 BATCH_BYTES = 1_000_000
 BATCH_DOCUMENTS = 2_000
 """With 1 MB, whichever comes first: the lists of a batch stay small however short the texts are."""
+LARGE_BYTES = 8_000_000
+"""Of a document: what is done with it takes several times as much memory, so only one is worked on at a time."""
 TEXT_SCHEMA = pa.schema([("text", pa.large_binary()), ("source", pa.string())])
 
 
@@ -32,12 +36,15 @@ class Batch:
 
 def first_batches(work: Work, lot: Lot, skips: Counter[Skip]) -> Iterator[Batch]:
     """The lot's documents in order. What is none is counted. Raises CorpusError as the source does."""
-    return _batches((document for piece in lot.pieces for document in work.source.read(piece)), skips)
+    documents = (document for piece in lot.pieces for document in work.source.read(piece))
+    return _batches(documents, skips, _alone(work))
 
 
 def batches(work: Work, lot: Lot) -> Iterator[Batch]:
     """The same once more, after the scan."""
-    return _batches(_kept(work, lot), Counter()) if work.keeps_texts else first_batches(work, lot, Counter())
+    if work.keeps_texts:
+        return _batches(_kept(work, lot), Counter(), _alone(work))
+    return first_batches(work, lot, Counter())
 
 
 def text_path(work: Work, lot: Lot) -> Path:
@@ -62,7 +69,15 @@ def _kept(work: Work, lot: Lot) -> Iterator[RawDocument]:
                 yield RawDocument(text.as_buffer().to_pybytes(), source.as_py())
 
 
-def _batches(documents: Iterable[RawDocument | Skip], skips: Counter[Skip]) -> Iterator[Batch]:
+def _alone(work: Work) -> AbstractContextManager[object]:
+    """What a process enters while it works on a large document. Where there is no other, it is not to be held: who
+    keeps the traceback of an error keeps the reader, and with it the lock."""
+    return FileLock(work.folder / "large.lock") if work.in_turns else nullcontext()
+
+
+def _batches(
+    documents: Iterable[RawDocument | Skip], skips: Counter[Skip], alone: AbstractContextManager[object]
+) -> Iterator[Batch]:
     count = begin = size = 0
     found: list[RawDocument] = []
     for document in documents:
@@ -78,5 +93,9 @@ def _batches(documents: Iterable[RawDocument | Skip], skips: Counter[Skip]) -> I
         size += len(document.utf8)
         # A large text must not live on in a name while the next one is read.
         del document
+        if size > LARGE_BYTES:
+            with alone:
+                yield Batch(begin // DOCUMENTS_PER_BLOCK, begin % DOCUMENTS_PER_BLOCK, found)
+            begin, size, found = count, 0, []
     if found:
         yield Batch(begin // DOCUMENTS_PER_BLOCK, begin % DOCUMENTS_PER_BLOCK, found)

@@ -22,10 +22,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from paribus.data.config import CorpusConfig
+from paribus.data.disk import whole
 from paribus.data.duplicates import write_band_keys
 from paribus.data.exact import write_digests
 from paribus.data.overlap import NgramSet
-from paribus.data.prepare.finished import record, recorded, whole
+from paribus.data.prepare.finished import record, recorded
 from paribus.data.prepare.inventory import Lot, Work, block_number
 from paribus.data.prepare.reading import TEXT_SCHEMA, first_batches, keep, text_path
 from paribus.data.shingles import band_keys
@@ -54,7 +55,10 @@ def needs_band_keys(config: CorpusConfig) -> bool:
 
 
 def scan(work: Work, lot: Lot) -> dict[str, Any]:
-    """Read a lot, unless that is done. Returns counts: documents, bytes, skips, contaminated (of each set)."""
+    """Read a lot, unless that is done.
+
+    Returns counts: documents, bytes, hostless (documents without a web address), skips, contaminated (of each set).
+    """
     mark = work.path(STAGE, f"{lot.stem}.json")
     if (done := recorded(mark)) is not None:
         return done
@@ -62,7 +66,7 @@ def scan(work: Work, lot: Lot) -> dict[str, Any]:
     evaluation = _evaluation(work.folder / EVALUATION) if work.corpus.decontaminate else None
     in_last_file = work.corpus.held_out == "last-file" and lot.pieces[0].file == work.last_file
     contaminated = np.zeros(len(evaluation.files) if evaluation else 0, dtype=np.int64)
-    documents = size = 0
+    documents = hostless = size = 0
     table = work.path(STAGE, f"{lot.stem}.documents")
     written: list[Path] = []
     with ExitStack() as stack:
@@ -88,12 +92,14 @@ def scan(work: Work, lot: Lot) -> dict[str, Any]:
             if texts_writer is not None:
                 keep(batch, texts_writer)
             documents += len(texts)
+            hostless += sum(document.host is None for document in batch.documents)
             size += sum(map(len, texts))
             del batch, texts
         written += _flush(work, lot, block, writer)
     summary = {
         "documents": documents,
         "bytes": size,
+        "hostless": hostless,
         "skips": {str(reason): count for reason, count in sorted(skips.items())},
         "contaminated": contaminated.tolist(),
     }

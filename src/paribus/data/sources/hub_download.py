@@ -1,16 +1,16 @@
 """Bringing files of a hub's repository into a folder: in threads, each file going on where it was cut."""
 
 import hashlib
-import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import NoReturn
 
+from paribus.data.disk import flush, storing
 from paribus.data.progress import Advance, Progress
 from paribus.data.sources.hub_listing import OWN, Listing, RemoteFile
 from paribus.data.sources.hub_requests import AnswerError, Hub, PassingError, Retries
@@ -148,10 +148,10 @@ class Fetching:
                 self._discard(growing)
                 raise _FileFailedError(f"wrong content twice: {wrong}")
         with storing(path):
-            _flush(growing)
+            flush(growing)
             path.parent.mkdir(parents=True, exist_ok=True)
             growing.replace(path)
-            _flush(path.parent)
+            flush(path.parent)
 
     def _completed(self, file: RemoteFile, growing: Path) -> str | None:
         """Loads what is missing; what is wrong with the whole, or None."""
@@ -245,24 +245,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def storing(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal into one error that names the place and the remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"could not write {path}",
-            received=f"{error.strerror or error}",
-            remedy="make room there, or name another folder, and run it again: what is fetched is kept",
-        ) from error

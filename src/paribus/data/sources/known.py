@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.data.config import CorpusConfig, Form, HubFiles
+from paribus.data.sources.listing import corpus_files
 from paribus.errors import CorpusError, nearest
 
 
@@ -27,8 +28,8 @@ class KnownCorpus:
     facts: str
     form: Form = "text"
     text_column: str = "text"
-    last_file_held_out: bool = False
-    """whether its users take the last file as the validation split"""
+    last_file: str | None = None
+    """which its users take as the validation split"""
 
 
 KNOWN: Mapping[str, KnownCorpus] = {
@@ -49,7 +50,7 @@ KNOWN: Mapping[str, KnownCorpus] = {
         "about 100 MB, row groups of 1,024 documents, about 86,000 documents and 43 to 47 million trained tokens a "
         "shard (vocabulary 32,768, best-fit rows of 2,048). nanochat validates on the last shard, 06542; a partial "
         "copy must hold it for that.",
-        last_file_held_out=True,
+        last_file="shard_06542.parquet",
     ),
     "climbmix-gpt2": KnownCorpus(
         repository="nvidia/Nemotron-ClimbMix",
@@ -71,6 +72,7 @@ def known_corpus(
     revision: str | None,
     folder: Path | None = None,
     limit: int | None = None,
+    form: Form | None = None,
     last_file_held_out: bool = False,
 ) -> CorpusConfig:
     """The declaration of a published corpus at one commit of its repository.
@@ -78,7 +80,7 @@ def known_corpus(
     `folder` holds its files already, in whole or in part; `limit` takes only the first so many.
     `last_file_held_out` makes the last file the validation split where that is the corpus' convention.
     No revision is built in. Raises CorpusError for an unknown name, without a revision that is a commit (and says how
-    to find one), and where the last file is no convention of the corpus.
+    to find one), for another `form` than the corpus has, and where the last file is no convention of it.
     """
     known = KNOWN.get(name)
     if known is None:
@@ -96,11 +98,18 @@ def known_corpus(
             remedy=f"take the newest of https://huggingface.co/datasets/{known.repository}/commits/main, or what "
             f"`git ls-remote https://huggingface.co/datasets/{known.repository} main` prints",
         )
-    if last_file_held_out and not known.last_file_held_out:
+    if form is not None and form != known.form:
+        raise CorpusError(
+            f"{name} is of another form",
+            expected=f"form '{known.form}', or none: it is known",
+            received=repr(form),
+            remedy="leave the form out, or name a folder or repository of files of this form",
+        )
+    if last_file_held_out and known.last_file is None:
         raise CorpusError(
             f"the last file of {name} is no validation split by anybody's convention",
             expected="last_file_held_out only for "
-            + ", ".join(key for key, corpus in sorted(KNOWN.items()) if corpus.last_file_held_out),
+            + ", ".join(key for key, corpus in sorted(KNOWN.items()) if corpus.last_file),
             received=name,
             remedy='leave it out: held_out = "hash" holds out documents by their text',
         )
@@ -113,3 +122,24 @@ def known_corpus(
         source_column=None,
         held_out="last-file" if last_file_held_out else "hash",
     )
+
+
+def require_last_file(corpus: CorpusConfig) -> None:
+    """CorpusError where the last file is to be held out of a folder that lacks the one that this corpus' users take.
+
+    In a partial copy another file would be last, and its figures would be compared with those of the real one.
+    """
+    if corpus.hub is None or corpus.folder is None or corpus.held_out != "last-file":
+        return
+    for name, known in KNOWN.items():
+        if (known.repository, known.files) != (corpus.hub.repository, corpus.hub.files) or known.last_file is None:
+            continue
+        _, names = corpus_files(corpus.folder, known.files)
+        if names[-1].rpartition("/")[2] != known.last_file:
+            raise CorpusError(
+                f"the copy of {name} lacks the file that is held out",
+                expected=f"{known.last_file}, which everybody validates on",
+                received=f"{corpus.folder} with {names[-1]} as the last",
+                remedy=f"put {known.last_file} there, hold out documents by the hash, or read the folder as one of "
+                "your own, by its path alone: then its own last file is held out",
+            )

@@ -34,7 +34,9 @@ def corpus_files(folder: Path, patterns: Sequence[str] = ("*",)) -> tuple[FileKi
 
     Hidden names (of a downloader, of version control) and other kinds are no part of a corpus. Text files named README,
     LICENSE and the like are documents only where there are no others than text files. `patterns` select names; `*`
-    also matches `/`. Raises CorpusError where nothing is found, or files of several kinds.
+    also matches `/`. They are of paths in a repository: where none matches, the folder may be one within it, and then
+    the folders that a pattern begins with are left out, as many as it takes. Raises CorpusError where nothing is
+    found, or files of several kinds.
     """
     if not folder.is_dir():
         raise CorpusError(
@@ -45,10 +47,10 @@ def corpus_files(folder: Path, patterns: Sequence[str] = ("*",)) -> tuple[FileKi
         )
     names = sorted(_names(folder))
     by_kind: dict[FileKind, list[str]] = {}
-    for name in names:
+    for name in _selected([name for name in names if _kind(name) is not None], patterns):
         kind = _kind(name)
-        if kind is not None and any(fnmatchcase(name, pattern) for pattern in patterns):
-            by_kind.setdefault(kind, []).append(name)
+        assert kind is not None
+        by_kind.setdefault(kind, []).append(name)
     if len(by_kind) > 1 and "text" in by_kind:
         by_kind["text"] = [name for name in by_kind["text"] if not _is_companion(name)]
     found: dict[FileKind, tuple[str, ...]] = {kind: tuple(held) for kind, held in by_kind.items() if held}
@@ -58,9 +60,25 @@ def corpus_files(folder: Path, patterns: Sequence[str] = ("*",)) -> tuple[FileKi
             f"the corpus folder holds {'files of several kinds' if found else 'no file of a corpus'}",
             expected=f"files of one kind{selected}: " + ", ".join(f"*{suffix}" for suffix in _SUFFIXES),
             received=f"{folder} with " + _account(found, names),
-            remedy="name the folder that holds the files of one kind, and nothing else of a corpus",
+            remedy="name the folder that holds the files of one kind, and nothing else of a corpus"
+            + (", or other patterns (files)" if selected else ""),
         )
     return found.popitem()
+
+
+def _selected(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    for left_out in range(1, 1 + max(pattern.count("/") for pattern in patterns)):
+        if found:
+            break
+        within = [pattern.split("/", left_out)[-1] for pattern in patterns if pattern.count("/") >= left_out]
+        # Here `*` matches no `/`: files of a folder that is no part of the pattern are others.
+        found = [
+            name
+            for name in names
+            if any(name.count("/") == pattern.count("/") and fnmatchcase(name, pattern) for pattern in within)
+        ]
+    return found
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -82,7 +82,10 @@ class ParquetSource(FolderSource):
         try:
             for batch in file.iter_batches(batch_size=1, row_groups=[piece.part], columns=columns, use_threads=False):
                 rows += batch.num_rows
-                yield {name: _plain(batch.column(name)) for name in columns}
+                cells = {name: _plain(batch.column(name)) for name in columns}
+                # Whoever takes a cell out frees it: a large text is not to be held twice while it is worked on.
+                del batch
+                yield cells
             if rows != expected:
                 raise OSError(f"{rows} rows")
         except (OSError, pa.ArrowException) as error:
@@ -115,8 +118,7 @@ class ParquetSource(FolderSource):
                     f"{name} has {'no' if count == 0 else 'more than one'} column '{column}'",
                     expected=f"one column '{column}' of {kind}",
                     received="columns " + ", ".join(schema.names),
-                    remedy="name the column that holds it (text_column, source_column, url_column), or take the file "
-                    f"out of {self.folder}",
+                    remedy=self._instead(column, schema),
                 )
             found = schema.field(column).type
             if not (_of_integers if kind == "lists of integers" else _of_strings)(found):
@@ -127,6 +129,19 @@ class ParquetSource(FolderSource):
                     remedy="name another column, or none of the collections (source_column), or declare the form of "
                     "the texts ('text' or 'gpt2-tokens')",
                 )
+
+    def _instead(self, missing: str, schema: pa.Schema) -> str:
+        """What may have been meant by a column that is not there."""
+        ids = [field.name for field in schema if _holds_ids(field.type)]
+        if missing == self.text_column and self.vocabulary is None and ids:
+            return (
+                f"where '{ids[0]}' holds GPT-2 token ids, declare the form 'gpt2-tokens' (form in an experiment file, "
+                "--form on the command line); else name the column of the text (text_column)"
+            )
+        return (
+            "name the column that holds it (text_column, source_column, url_column), or take the file out of "
+            f"{self.folder}"
+        )
 
 
 def _place(piece: Piece) -> str:
@@ -153,9 +168,13 @@ def _of_strings(found: pa.DataType) -> bool:
 
 
 def _of_integers(found: pa.DataType) -> bool:
+    return pa.types.is_null(found) or _holds_ids(found)
+
+
+def _holds_ids(found: pa.DataType) -> bool:
     kinds = pa.types
     lists = kinds.is_list(found) or kinds.is_large_list(found) or kinds.is_fixed_size_list(found)
-    return kinds.is_null(found) or (lists and kinds.is_integer(found.value_type))
+    return lists and kinds.is_integer(found.value_type)
 
 
 def _plain(column: pa.Array) -> pa.Array:

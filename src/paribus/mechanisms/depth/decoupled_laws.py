@@ -3,7 +3,7 @@
 import torch
 
 from paribus.mechanisms import resolve
-from paribus.mechanisms.contract import Bench, Law, Reads, Seam, Site, largest
+from paribus.mechanisms.contract import PRENORM, Bench, Law, Reads, Seam, Site, largest
 from paribus.mechanisms.depth.laws import (
     FINITE_PERTURBATION,
     FINITE_RANGE,
@@ -147,6 +147,7 @@ ROLE_DECOUPLED_LAWS = (
         perturbation="noise of 0.1 on the queries",
         bound=GRADIENT_BOUND,
         why=GRADIENT_WHY,
+        backbones=PRENORM,
     ),
     Law(
         claim="queries of every variant start at exactly zero, key gains at exactly one; every parameter was written",
@@ -163,6 +164,7 @@ ROLE_DECOUPLED_LAWS = (
         perturbation="the value's query is trained",
         bound=1e-13,
         why=_UNIFORM_WHY,
+        backbones=PRENORM,
     ),
     Law(
         claim="frozen_qk: query's and key's normalised input is the norm of the sum of the sources, after every update",
@@ -172,6 +174,7 @@ ROLE_DECOUPLED_LAWS = (
         perturbation="the query-key query is trained",
         bound=1e-13,
         why=_UNIFORM_WHY,
+        backbones=PRENORM,
     ),
     Law(
         claim="untie_at: the parent bit for bit until then; then the first query twice, copied once, restart or not",

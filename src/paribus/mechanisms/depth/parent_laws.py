@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus.kernels.depth_read import inverse_rms
-from paribus.mechanisms.contract import Bench, Law, Reads, Site, Tap, largest
+from paribus.mechanisms.contract import PRENORM, Bench, Law, Reads, Site, Tap, largest
 from paribus.mechanisms.depth.laws import (
     FINITE_PERTURBATION,
     FINITE_RANGE,
@@ -183,6 +183,7 @@ ATTENTION_RESIDUALS_LAWS = (
         perturbation="noise of 0.1 on the queries",
         bound=GRADIENT_BOUND,
         why=GRADIENT_WHY,
+        backbones=PRENORM,
     ),
     Law(
         claim="queries start at exactly zero and key gains at exactly one, and every parameter was written",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from paribus.kernels.depth_read import depth_read
-from paribus.mechanisms.contract import ROUTE, Geometry, Reads, Site, Tap
+from paribus.mechanisms.contract import ROUTE, Geometry, Kept, Reads, Site, Tap, Tensors
 from paribus.mechanisms.depth.block_layout import BlockLayout
 from paribus.roles import ONES, ZEROS, DeclaredModule, Role
 from paribus.shapes import InverseRms, Stream
@@ -66,6 +66,21 @@ class ReadPlan:
     average: bool = False
     """the mean of all mixes is the one tensor that every projection consumes"""
 
+    @property
+    def roles(self) -> dict[str, Role]:
+        """Role of every parameter of a read: the queries', then the gains'."""
+        shared = [query for query in self.queries if not query.own_gain]
+        trained = not all(query.fixed for query in shared)
+        found = {query.name: Role.FIXED if query.fixed else Role.DEPTH_READ for query in self.queries}
+        for query in self.queries:
+            found[query.gain_name] = Role.DEPTH_READ if trained and not query.own_gain else Role.FIXED
+        return found
+
+    @property
+    def distinct(self) -> int:
+        """Tensors that the projections consume."""
+        return 1 if self.average else len(set(self.inputs))
+
     def assign(self, mixes: tuple[Stream, ...]) -> Reads:
         """What each projection consumes. A single mix is one tensor for all: every arm with one query shares a path."""
         if len(mixes) == 1:
@@ -90,12 +105,9 @@ class DepthRead(DeclaredModule):
         """an intervention's: the source left out wherever there is another"""
         self.exchanged: Mapping[str, str] = {}
         """an intervention's: the query (value) that a query's (key's) consumers get instead"""
-        for query in plan.queries:
-            self.declare(query.name, (width,), Role.FIXED if query.fixed else Role.DEPTH_READ, ZEROS)
-        shared = [query for query in plan.queries if not query.own_gain]
-        for name in dict.fromkeys(query.gain_name for query in plan.queries):
-            trained = name == "key_gain" and not all(query.fixed for query in shared)
-            self.declare(name, (width,), Role.DEPTH_READ if trained else Role.FIXED, ONES)
+        queries = {query.name for query in plan.queries}
+        for name, role in plan.roles.items():
+            self.declare(name, (width,), role, ZEROS if name in queries else ONES)
 
     def forward(self, sources: tuple[Source, ...], layer: int, site: Site, tap: Tap | None) -> tuple[Stream, ...]:
         if self.without is not None:
@@ -139,3 +151,27 @@ def depth_read_flops(geometry: Geometry, layout: BlockLayout, attention: ReadPla
         queries = len(plans[site].queries)
         total += queries * geometry.width * (4.0 * len(sources) + plans[site].average)
     return total
+
+
+def depth_parameters(geometry: Geometry, attention: ReadPlan, mlp: ReadPlan, *further: Tensors) -> tuple[Tensors, ...]:
+    """Queries and key gains of all reads: an attention and an MLP in each layer, and the output."""
+    reads = ((attention, geometry.layers), (mlp, geometry.layers), (ReadPlan(), 1))
+    of_reads = (Tensors(role, (geometry.width,), reading) for plan, reading in reads for role in plan.roles.values())
+    return (*of_reads, *further)
+
+
+def kept_of_depth_reads(geometry: Geometry, layout: BlockLayout, attention: ReadPlan, mlp: ReadPlan) -> Kept:
+    """Each source with its statistic, once; per read a score and a weight for each query and source, and the mixes
+    beyond the first, which all are one tensor, unless their mean is what the sublayer reads."""
+    plans = {Site.ATTENTION: attention, Site.MLP: mlp, Site.OUTPUT: ReadPlan()}
+    source = 4.0 * (geometry.width + 1)
+    layers = dict.fromkeys(range(geometry.layers + 1), 0.0)
+    for layer, site, sources in layout.reads():
+        plan = plans[site]
+        beside_the_first = 0 if plan.average else len(plan.queries) - 1
+        layers[layer] += 8.0 * len(plan.queries) * len(sources) + 4.0 * beside_the_first * geometry.width
+    # What a sublayer publishes outlives its layer where the layer ends there, or a block.
+    outliving = [s % 2 == 1 or layout.ends_block(s) for s in range(layout.sublayers)]
+    for sublayer, outlives in enumerate(outliving):
+        layers[sublayer // 2] += 0.0 if outlives else source
+    return Kept(layers, attention.distinct + mlp.distinct, source * (1 + sum(outliving)))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from torch import nn
 
-from paribus.mechanisms.contract import Equivalence, Geometry, MechanismConfig, Seam
+from paribus.mechanisms.contract import Equivalence, Geometry, Kept, MechanismConfig, Seam, Tensors
 from paribus.mechanisms.exclusion.layer_choice import layer_choice, outside
 from paribus.mechanisms.standard import UnchangedOutput
 
@@ -74,8 +74,31 @@ class OnChosenLayers(MechanismConfig):
     def layer_flops_per_token(self, geometry: Geometry) -> float:
         """Work on whole heads in one active layer; numbers of one a head, comparisons and moves are left out."""
 
+    def parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        of_layer = self.layer_parameters(geometry)
+        return tuple(t._replace(copies=t.copies * len(self.active_layers(geometry))) for t in of_layer)
+
+    def layer_parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        """Parameters of one active layer."""
+        del geometry
+        return ()
+
+    def kept_for_backward(self, geometry: Geometry, number: int) -> Kept:
+        return Kept(dict.fromkeys(self.active_layers(geometry), self.layer_bytes_per_token(geometry, number)))
+
+    @abstractmethod
+    def layer_bytes_per_token(self, geometry: Geometry, number: int) -> float:
+        """What one active layer keeps for the backward pass beside y and the aggregated value, which attention keeps:
+        z, which the output projection keeps, and what z is made of. y, values and z have `number` bytes a number."""
+
 
 def exclusion_flops(geometry: Geometry) -> float:
     """Of one `exclude_self`: per query head element a dot product and a scaled subtraction (4), per value element two
     scalings and a square norm (4)."""
     return float((4 * geometry.heads + 4 * geometry.kv_heads) * geometry.head_width)
+
+
+def exclusion_bytes(geometry: Geometry, number: int) -> float:
+    """Kept of one `exclude_self` of a value that is kept already: z; for each query head the coefficient and whether
+    the row passes; for each value the largest element and the square norm."""
+    return number * geometry.heads * geometry.head_width + 5.0 * geometry.heads + 8.0 * geometry.kv_heads

@@ -8,10 +8,10 @@ from paribus.errors import ExperimentFileError
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import Geometry, MechanismConfig, Seam
 from paribus.mechanisms.standard import OwnValue
-from paribus.mechanisms.value_embedding import TokenValue
-from paribus.model.accounting import parameters_by_role
+from paribus.mechanisms.token_value import TokenValue
+from paribus.model.accounting.parameters import counted_parameters
+from paribus.model.backbone import geometry_of
 from paribus.model.lawbench import LawBench
-from paribus.model.prenorm import geometry_of
 from paribus.roles import ZEROS, Declaration, Role, declarations
 
 
@@ -66,8 +66,8 @@ def test_a_table_holds_one_row_a_token_for_all_heads_and_starts_at_zero(bench: L
     assert tables == {f"layers.{n}.attention.value_map.table": Declaration(Role.EMBEDDING, ZEROS) for n in (1, 3)}
     assert {tuple(model.get_parameter(name).shape) for name in tables} == {(31, 16)}
     assert not any(bool(model.get_parameter(name).any()) for name in tables)
-    plain = parameters_by_role(bench.model({}))
-    assert parameters_by_role(model) == {**plain, Role.EMBEDDING: plain[Role.EMBEDDING] + 2 * 31 * 16}
+    plain = counted_parameters(bench.model({}))
+    assert counted_parameters(model) == {**plain, Role.EMBEDDING: plain[Role.EMBEDDING] + 2 * 31 * 16}
 
 
 def test_a_row_collects_the_gradients_of_its_tokens_values_and_absent_tokens_rows_get_none(bench: LawBench):

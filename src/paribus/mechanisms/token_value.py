@@ -13,7 +13,7 @@ from typing import Annotated
 from torch import nn
 from torch.nn import functional
 
-from paribus.mechanisms.contract import Bench, Geometry, Law, MechanismConfig, Seam, largest
+from paribus.mechanisms.contract import Bench, Geometry, Law, MechanismConfig, Seam, Tensors, largest
 from paribus.mechanisms.exclusion.layer_choice import layer_choice, outside
 from paribus.mechanisms.standard import OwnValue
 from paribus.roles import ZEROS, DeclaredModule, Role
@@ -52,6 +52,10 @@ class ValueEmbedding(MechanismConfig):
 
     def build(self, geometry: Geometry, layer: int) -> nn.Module:
         return TokenValue(geometry) if layer in self.value_embedding_layers(geometry) else OwnValue()
+
+    def parameters(self, geometry: Geometry) -> tuple[Tensors, ...]:
+        table = (geometry.vocabulary_size, geometry.kv_heads * geometry.head_width)
+        return (Tensors(Role.EMBEDDING, table, len(self.value_embedding_layers(geometry))),)
 
     def flops_per_token(self, geometry: Geometry) -> float:
         """One addition per element of a value."""
