@@ -152,7 +152,8 @@ def test_nanochats_splits_come_with_its_special_tokens(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_of_the_hub_is_named_by_repository_and_commit(tmp_path: Path) -> None:
-    found = declared_corpus(base(tokenizer={"hub": "owner/model", "revision": COMMIT, "beginning": "<s>"}), tmp_path)
+    table = {"hub": "owner/model", "revision": COMMIT, "beginning": "<s>", "vocabulary_size": 300}
+    found = declared_corpus(base(tokenizer=table), tmp_path)
     assert found.tokenizer_of == HubFiles("owner/model", COMMIT)
     assert (found.tokenizer.file, found.tokenizer.beginning) == (None, "<s>")
 
@@ -172,11 +173,15 @@ def test_a_tokenizer_of_the_hub_is_named_by_repository_and_commit(tmp_path: Path
         {"tokenizer": {"path": "t.json", "hub": "a/b", "revision": COMMIT}},
         {"tokenizer": {"hub": "a/b"}},
         {"tokenizer": {"beginning": "<s>"}},
-        {"tokenizer": {"path": "t.json", "vocabulary_size": 300}},
+        {"tokenizer": {"path": "t.json", "train_characters": 300}},
+        {"tokenizer": {"hub": "owner/model", "revision": COMMIT}},
     ],
 )
 def test_keys_that_contradict_each_other_are_refused(table: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"give either|belongs to|needs `revision`|is about|go together|names a token"):
+    with pytest.raises(
+        ValueError,
+        match=r"give either|belongs to|needs `revision`|is about|go together|names a token|needs `vocabulary_size`",
+    ):
         base(**table)
 
 

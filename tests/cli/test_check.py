@@ -14,7 +14,7 @@ from rich.console import Console
 from paribus import checking
 from paribus.errors import GateError
 from paribus.experiment.gate import Gate
-from paribus.mechanisms.contract import Bench, Law
+from paribus.mechanisms.contract import PRENORM, Bench, Law
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -156,7 +156,7 @@ def law(claim: str, found: float, broken: float) -> Law:
         del bench
         return broken if perturbed else found
 
-    return Law(claim, measure, "a push", 0.5, "a half")
+    return Law(claim, measure, "a push", 0.5, "a half", PRENORM)
 
 
 def test_laws_lists_what_one_mechanism_declares_and_obeys(cli: Cli):
@@ -206,10 +206,10 @@ def test_the_page_of_laws_is_a_table_with_one_row_a_law(cli: Cli, monkeypatch: p
     assert (code, err) == (0, "")
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert (
-        rows[0]
-        == "| mechanism | law | found | bound | perturbation that broke it | found then | where the bound comes from |"
+        rows[0] == "| mechanism | backbone | law | found | bound | perturbation that broke it | found then "
+        "| where the bound comes from |"
     )
     assert rows[2:] == [
-        "| one | \\|a\\| is b | 0 | 5.0e-01 | a push | 1.0e+00 | a half |",
-        "| two | c | 2.5e-01 | 5.0e-01 | a push | 2.0e+00 | a half |",
+        "| one | prenorm | \\|a\\| is b | 0 | 5.0e-01 | a push | 1.0e+00 | a half |",
+        "| two | prenorm | c | 2.5e-01 | 5.0e-01 | a push | 2.0e+00 | a half |",
     ]

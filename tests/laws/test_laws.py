@@ -94,7 +94,7 @@ def test_wrapping_the_output_maps_reaches_every_layer_once():
 @pytest.mark.parametrize(("table", "named"), [({"name": "document"}, False), ({"name": "diagonal-mask"}, True)])
 def test_the_boundary_law_says_whose_mask_it_takes_away(table: dict[str, str], named: bool):
     claim = next(law.claim for law in universal({"mask": table}) if "document mask" in law.claim)
-    assert ("in place of the arm's 'own'" in claim) is named
+    assert ("in place of the arm's 'diagonal-mask'" in claim) is named
 
 
 def test_every_mechanism_outside_the_standard_arm_is_under_the_universal_laws():
@@ -307,6 +307,7 @@ def test_an_initialiser_that_draws_in_sequence_is_caught(
         draw = torch.Generator().manual_seed(0)
         for name, declaration in declarations(model).items():
             noise = torch.randn(model.get_parameter(name).shape, generator=draw)
+            assert isinstance(declaration.init.constant, float)
             model.get_parameter(name).data = declaration.init.constant + declaration.init.std * noise
 
     install(sys.modules[__name__])

@@ -37,6 +37,7 @@ from paribus.report.content import (
     TrialRow,
     TuningSummary,
 )
+from paribus.report.of_sensitivity import Kind
 from paribus.seeds import generator, unit_noise
 from paribus.stats.paired import paired_differences
 from paribus.stats.rounding import MINUS
@@ -48,6 +49,13 @@ UPDATES, TOKENS_PER_UPDATE, LAYERS = 600, 32_768, 6
 PLANNED = 5
 CONTRASTS = (("separate value route", "rd", "parent"), ("tied control", "rd-tied", "parent"))
 CONTRASTS += (("exclusive attention", "exclusive", "parent"), ("rd against exclusive", "rd", "exclusive"))
+
+SENSITIVITY: tuple[tuple[Kind, str, str, str, float | None, float | None], ...] = (
+    ("effect", "rd", "", "", None, None),
+    ("schedule", "schedule-sensitivity", "parent", "schedule.decay", 0.6, 0.4),
+    ("value", "rd", "rd", "routing.blocks", 8, 8),
+    ("value", "rd.blocks-2", "rd", "routing.blocks", 2, 8),
+)
 
 
 @dataclass(frozen=True)
@@ -419,12 +427,7 @@ def with_records(content: ReportContent) -> ReportContent:
                 interval,
                 *(PLANNED, PLANNED, 0),
             )
-            for kind, arm, of, knob, value, own in (
-                ("effect", "rd", "", "", None, None),
-                ("schedule", "schedule-sensitivity", "parent", "schedule.decay", 0.6, 0.4),
-                ("value", "rd", "rd", "routing.blocks", 8, 8),
-                ("value", "rd.blocks-2", "rd", "routing.blocks", 2, 8),
-            )
+            for kind, arm, of, knob, value, own in SENSITIVITY
         ),
     )
 

@@ -19,7 +19,7 @@ import os, shutil, signal, sys
 from pathlib import Path
 from paribus.runs import folder
 
-moment, write, flush, rename = sys.argv[2], folder.write_flushed, folder.flush_folder, Path.rename
+moment, write, rename = sys.argv[2], folder.write_flushed, Path.rename
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

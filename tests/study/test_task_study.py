@@ -146,9 +146,8 @@ def test_other_learning_rates_are_cells_of_their_own_and_change_no_other(write: 
     rates = [name for name in resolved[STUDY] if name.endswith("_learning_rate")]
     assert rates
     for name, value in resolved[STUDY].items():
-        factor = 1 if name not in rates else 0.5
-        assert resolved[half][name] == value * factor
-        assert resolved[double][name] == value * (1 if name not in rates else 2)
+        scaled = [value * factor if name in rates else value for factor in (0.5, 2)]
+        assert [resolved[half][name], resolved[double][name]] == scaled
     losses = {key[3]: cell.final("train.area") for key, cell in study.cells.items() if key[1:3] == ("xsa", 0)}
     assert len(set(losses.values())) == 3
     content = report_content(study, verdicts_of(study), "paribus run study.toml")

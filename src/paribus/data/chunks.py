@@ -155,9 +155,9 @@ def _checked(pre_tokenizer: Any) -> SafeCut:
         if not ends_a_token(text[index - 1], text[index]):
             return False
         return all(
-            split(text[index - reach : index]) + split(text[index : index + reach])
-            == split(text[index - reach : index + reach])
-            for reach in (min(index, _CONTEXT), min(index, _CONTEXT // 3))
+            split(text[max(0, index - reach) : index]) + split(text[index : index + reach])
+            == split(text[max(0, index - reach) : index + reach])
+            for reach in (_CONTEXT, _CONTEXT // 3)
         )
 
     return agrees

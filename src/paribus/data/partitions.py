@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paribus.data.disk import whole
+from paribus.disk import whole
 
 _RECORDS_PER_PARTITION = 2_000_000
 """of 16 to 24 bytes, and about three times as much while they are sorted"""

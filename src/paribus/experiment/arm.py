@@ -40,12 +40,16 @@ def _texts(table: Any) -> Iterator[str]:
 
 def _backbone_of(table: Any) -> str:
     named = table.get("backbone", "prenorm") if isinstance(table, dict) else getattr(table, "backbone", "prenorm")
-    return named if named in CONFIGS else "prenorm"
+    return str(named)
 
 
 ModelFields = Annotated[
     Annotated[PrenormConstants, Tag("prenorm")] | Annotated[NanochatConstants, Tag("nanochat")],
-    Discriminator(_backbone_of),
+    Discriminator(
+        _backbone_of,
+        custom_error_type="unknown_backbone",
+        custom_error_message="Input should be a table with backbone = " + " or ".join(f"'{name}'" for name in CONFIGS),
+    ),
 ]
 """Constants of the backbone that every scale shares, by `backbone`."""
 

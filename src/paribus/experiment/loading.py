@@ -6,17 +6,16 @@ several where it is restricted to a scale: contrasts that name another scale are
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from paribus.data.store import CORPORA
-from paribus.data.tokenizer import Tokenizer
 from paribus.data.updates import updates_of
-from paribus.errors import ExperimentFileError, ParibusError, nearest
-from paribus.experiment import sweeps
+from paribus.errors import ExperimentFileError, nearest
+from paribus.experiment import sweeps, vocabulary
 from paribus.experiment.slices import check_metrics
 from paribus.experiment.spec import AT, CALIBRATION, SEAM_FIELDS, TUNING, Base, Experiment, Scale, merged
 from paribus.experiment.tuning import declare_knobs, declared_values
@@ -67,24 +66,9 @@ def _whole(path: Path) -> Experiment:
     table = read_toml(path, "an experiment file (TOML)", "see experiments/ for examples")
     table.setdefault("study", path.stem)
     _check_study_name(path, table["study"])
-    _read_vocabulary(table, path)
+    vocabulary.read_into(table, path)
     table = sweeps.expanded(expanded(table, path), path)
     return _validated(path, table, "", Experiment)
-
-
-def _read_vocabulary(table: dict[str, Any], path: Path) -> None:
-    """Write into the table how many tokens a tokenizer has that is loaded from a file. What is not there, or is no
-    tokenizer, is for whoever opens it to say."""
-    scales = table.get("scales")
-    bases = [table, *(scales.values() if isinstance(scales, dict) else ())]
-    for base in (holder.get("base") for holder in bases if isinstance(holder, dict)):
-        tokenizer = base.get("tokenizer") if isinstance(base, dict) else None
-        if isinstance(tokenizer, dict) and isinstance(tokenizer.get("path"), str):
-            with suppress(ParibusError):
-                file = path.parent / tokenizer["path"]
-                tokenizer.setdefault(
-                    "vocabulary_size", Tokenizer.load(file, tokenizer.get("beginning")).vocabulary_size
-                )
 
 
 def _check_study_name(path: Path, name: Any) -> None:

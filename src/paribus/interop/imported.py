@@ -25,13 +25,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from paribus.data.sources.folder import file_digest
+from paribus.disk import flush
 from paribus.interop.errors import ForeignModelError
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.model.backbone import Backbone
 from paribus.model.build import abstract_model
 from paribus.model.config import CONFIGS, ModelConfig
-from paribus.runs.records import explaining_storage, flush_folder, write_durably, write_flushed
+from paribus.runs.records import explaining_storage, write_durably, write_flushed
 
 FORMAT = 1
 MODEL, WEIGHTS, RECIPE, TOKENIZER = "model.json", "model.safetensors", "recipe.toml", "tokenizer.json"
@@ -176,9 +177,9 @@ def _write_new(
             for name, content in texts.items():
                 write_flushed(aside / name, content)
             write_flushed(aside / MODEL, _model_json(config, origin, file_digest(aside / WEIGHTS), texts))
-            flush_folder(aside)
+            flush(aside)
             aside.rename(folder)
-            flush_folder(folder.parent)
+            flush(folder.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from paribus.data.config import CorpusConfig, HubFiles
-from paribus.data.disk import storing
 from paribus.data.progress import Progress, silent
 from paribus.data.sources.gpt2_tokens import gpt2_vocabulary
 from paribus.data.sources.hub import GPT2_COMMIT, GPT2_REPOSITORY, fetch, fetch_file
 from paribus.data.sources.known import require_last_file
 from paribus.data.store import hub_folder
+from paribus.disk import storing
 from paribus.errors import CorpusError
 from paribus.preparing.declaring import Declared
 

@@ -27,13 +27,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paribus.disk import flush
 from paribus.errors import StudyFolderError
 from paribus.runs import layout
 from paribus.runs.claims import claimed
 from paribus.runs.records import (
     append_line,
     explaining_storage,
-    flush_folder,
     json_line,
     read_json,
     read_lines,
@@ -128,11 +128,11 @@ class CellFolder:
             aside.mkdir(parents=True)
             for name, content in files.items():
                 write_flushed(aside / name, content)
-            flush_folder(aside)
+            flush(aside)
             aside.rename(final)
-            flush_folder(folder)
+            flush(folder)
             write_flushed(final / MARKER, b"")
-            flush_folder(final)
+            flush(final)
             removable = [c for c in self._checkpoints() if _step_of(c) not in kept]
             for old in removable[:-CHECKPOINTS_KEPT]:
                 (old / MARKER).unlink()

@@ -2,37 +2,20 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from paribus.errors import StorageError, StudyFolderError
+from paribus.disk import flush, storing
+from paribus.errors import StudyFolderError
 
 RESTORE = "restore this file from a copy; where it belongs to one cell, deleting that cell's folder trains it anew"
 """what is right for any file of a run folder. Whoever knows which one is read says something better"""
 
 
-@contextmanager
-def explaining_storage(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal into one error that names the place and the remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"could not write {path}",
-            received=f"{error.strerror or error}",
-            remedy="make room there and run the same command again: finished cells and checkpoints are kept",
-        ) from error
-
-
-def flush_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def explaining_storage(path: Path) -> AbstractContextManager[None]:
+    """`storing`, in the words of a study's folder."""
+    return storing(path, "finished cells and checkpoints are kept")
 
 
 def write_flushed(path: Path, content: bytes) -> None:
@@ -53,7 +36,7 @@ def write_durably(path: Path, content: bytes) -> None:
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)
-        flush_folder(path.parent)
+        flush(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -16,7 +16,6 @@ import pytest
 from filelock import FileLock, Timeout
 
 from paribus.data.config import CorpusConfig, TokenizerConfig
-from paribus.data.disk import whole
 from paribus.data.frozen import FrozenCorpus, open_frozen
 from paribus.data.prepare import inventory, reading
 from paribus.data.prepare.finished import record, recorded
@@ -24,6 +23,7 @@ from paribus.data.prepare.pipeline import prepare
 from paribus.data.prepare.workers import Workers
 from paribus.data.progress import Advance
 from paribus.data.sources import open_source
+from paribus.disk import whole
 from paribus.errors import CorpusError
 from paribus.seeds import generator
 

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paribus.data.digests import file_digest
-from paribus.data.disk import whole
 from paribus.data.frozen import IndexDigest
 from paribus.data.prepare.encode import encoded, token_path
 from paribus.data.prepare.finished import record, recorded
 from paribus.data.prepare.inventory import Lot, Work
 from paribus.data.split import SPLITS, Split
+from paribus.disk import whole
 from paribus.errors import CorpusError
 
 STAGE = "assemble"

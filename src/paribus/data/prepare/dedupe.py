@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paribus.data.clusters import Clusters, clusters
-from paribus.data.disk import whole
 from paribus.data.duplicates import Candidates, find_candidates, near_duplicates_of
 from paribus.data.exact import exact_repeats
 from paribus.data.partitions import rows_of
@@ -23,6 +22,7 @@ from paribus.data.prepare.scan import BY_CLUSTER, band_path, digest_path, needs_
 from paribus.data.prepare.workers import Workers
 from paribus.data.shingle_files import write_shingle_sets
 from paribus.data.split import SPLITS
+from paribus.disk import whole
 from paribus.errors import CorpusError
 
 STAGE = "dedupe"

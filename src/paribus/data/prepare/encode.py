@@ -12,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from paribus.data.chunks import LongRunError
-from paribus.data.disk import whole
 from paribus.data.frozen import TOKENIZER
 from paribus.data.overlap import HeldOutNgrams
 from paribus.data.prepare import learn, marks
@@ -23,6 +22,7 @@ from paribus.data.prepare.reading import BATCH_BYTES, Batch, batches
 from paribus.data.prepare.scan import identity, scanned
 from paribus.data.split import SPLITS
 from paribus.data.tokenizer import Tokenizer
+from paribus.disk import whole
 from paribus.errors import CorpusError
 
 STAGE = "encode"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.data.digests import file_digest
-from paribus.data.disk import flush, whole
+from paribus.disk import flush, whole
 
 
 def record(path: Path, files: Sequence[Path], summary: Mapping[str, Any]) -> None:

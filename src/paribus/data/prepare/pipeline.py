@@ -36,7 +36,6 @@ from filelock import FileLock
 from paribus import __version__
 from paribus.data.config import CorpusConfig, TokenizerConfig
 from paribus.data.digests import REMEMBERED, RememberedDigests
-from paribus.data.disk import flush, whole
 from paribus.data.evaluation_sets import read_evaluation_sets
 from paribus.data.frozen import MANIFEST, TOKENIZER, FrozenCorpus, SplitCounts, open_frozen
 from paribus.data.overlap import NgramSet
@@ -49,6 +48,7 @@ from paribus.data.sources import open_source
 from paribus.data.sources.contract import Skip, Source, SourceFile
 from paribus.data.split import SPLITS, Split
 from paribus.data.tokenizer import Tokenizer
+from paribus.disk import flush, whole
 from paribus.errors import CorpusError, StorageError
 
 _LIBRARIES = ("numpy", "pyarrow", "tokenizers")

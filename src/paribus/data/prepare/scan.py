@@ -22,7 +22,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from paribus.data.config import CorpusConfig
-from paribus.data.disk import whole
 from paribus.data.duplicates import write_band_keys
 from paribus.data.exact import write_digests
 from paribus.data.overlap import NgramSet
@@ -32,6 +31,7 @@ from paribus.data.prepare.reading import TEXT_SCHEMA, first_batches, keep, text_
 from paribus.data.shingles import band_keys
 from paribus.data.sources.contract import RawDocument, Skip
 from paribus.data.split import SPLITS, split_beside_last_file, split_of_key
+from paribus.disk import whole
 
 STAGE = "scan"
 EVALUATION = "evaluation"

@@ -17,12 +17,12 @@ from filelock import FileLock
 from huggingface_hub import constants, is_offline_mode
 
 from paribus.data.config import HubFiles
-from paribus.data.disk import storing
 from paribus.data.progress import Progress, silent
 from paribus.data.sources.hub_download import Fetching
 from paribus.data.sources.hub_listing import OWN, STATE, Listing, chosen, files_of, folder_of
 from paribus.data.sources.hub_refusals import refuse_answer, refuse_patterns, refuse_revision
 from paribus.data.sources.hub_requests import AnswerError, Hub, PassingError, Patience, RepositoryKind
+from paribus.disk import storing
 from paribus.errors import CorpusError
 
 GPT2_REPOSITORY = "openai-community/gpt2"

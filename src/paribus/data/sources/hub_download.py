@@ -10,10 +10,10 @@ from pathlib import Path
 from time import monotonic
 from typing import NoReturn
 
-from paribus.data.disk import flush, storing
 from paribus.data.progress import Advance, Progress
 from paribus.data.sources.hub_listing import OWN, Listing, RemoteFile
 from paribus.data.sources.hub_requests import AnswerError, Hub, PassingError, Retries
+from paribus.disk import flush, storing
 from paribus.errors import CorpusError, StorageError
 
 PHASE = "fetch files"

@@ -39,13 +39,13 @@ def flush(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def storing(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal into one error that names the place and the remedy."""
+def storing(path: Path, kept: str = "what is fetched is kept") -> Iterator[None]:
+    """Turn the operating system's refusal into one error that names the place, the remedy and what is `kept`."""
     try:
         yield
     except OSError as error:
         raise StorageError(
             f"could not write {path}",
             received=f"{error.strerror or error}",
-            remedy="make room there, or name another folder, and run it again: what is fetched is kept",
+            remedy=f"make room there, or name another folder, and run it again: {kept}",
         ) from error
