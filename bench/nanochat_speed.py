@@ -6,12 +6,13 @@ The recipe: depth 6, width 384, six heads of 64, every window the whole row, row
 updates of 16,384 tokens, float32. Turns alternate: one update of ours; the products of its linear maps, both forward
 and backward, and nothing else; where a checkout is named, one update of the original in a process of its own, which
 prepares before the turns begin. Printed: tokens a second, and the share of the products' rate that each reaches, with
-the original's own count of operations for a token.
+the original's own count of operations for a token. All of it runs with the allocator set as it is for training.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from rich.progress import track
 
 from paribus import mechanisms
 from paribus.data.order import Batch
+from paribus.launch.local import MALLOC_TUNABLES
 from paribus.mechanisms.contract import Seam
 from paribus.model.build import build_model
 from paribus.model.config import NanochatConfig
@@ -165,6 +167,8 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile our model as the original does")
     parser.add_argument("--nanochat", type=Path, help="a checkout whose package nanochat can be imported here")
     given = parser.parse_args()
+    if "GLIBC_TUNABLES" not in os.environ:  # read when a process starts
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES})
     torch.set_num_threads(given.threads)
     turns = {
         "paribus": ours(given.micro_batch_rows, given.compile),
