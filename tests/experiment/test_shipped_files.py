@@ -65,9 +65,10 @@ def test_a_shipped_file_resolves_and_its_contrasts_are_pairs(file: Path, scale: 
     beside = set(experiment.robustness.derived)
     assert compared | beside == set(experiment.arms), "no arm is trained for nothing"
     noise, robustness = experiment.noise, experiment.robustness
-    pairs = len(arms) * experiment.seeds.count * (1 + len(experiment.scales[scale].budgets_tokens))
+    own = len(arms) - len(beside)
+    pairs = own * experiment.seeds.count * (1 + len(experiment.scales[scale].budgets_tokens))
     aside = noise.repeats + noise.twins + noise.other_seeds
-    aside += len(arms) * robustness.seeds * len(robustness.rate_factors)
+    aside += robustness.seeds * (own * len(robustness.rate_factors) + len(beside))
     assert len(cells(experiment, arms, "corpus")) == pairs + aside
     assert 3 <= experiment.seeds.count <= (10 if file.stem in ON_TASKS else 5)
 
