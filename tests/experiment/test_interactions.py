@@ -9,7 +9,7 @@ import pytest
 from paribus.errors import ExperimentFileError, PairCheckError
 from paribus.experiment import loading, spec
 from paribus.experiment.pairs import check_contrast
-from paribus.planning import describe_json
+from paribus.planning.machine import describe_json
 
 BOTH = '[arms.both]\noutput_map = { name = "xsa", strength = 1.0 }\nrouting = { name = "role-decoupled", blocks = 2 }\n'
 INTERACTION = """\

@@ -18,7 +18,7 @@ from paribus.data.tasks.checks import check_task
 from paribus.data.tasks.contract import Levels, Task, sample
 from paribus.errors import CorpusError
 from paribus.experiment import loading
-from paribus.planning import describe
+from paribus.planning.showing import describe
 from paribus.reading.study import read_study
 from paribus.stats.rounding import MINUS
 from paribus.study import open_study, write_plan

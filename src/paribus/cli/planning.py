@@ -15,7 +15,8 @@ def plan(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson
     """Print what a study would train and what it could conclude; train and write nothing."""
     from paribus.calibrating.saying import before_training
     from paribus.experiment import loading
-    from paribus.planning import describe, describe_json
+    from paribus.planning.machine import describe_json
+    from paribus.planning.showing import describe
 
     import_from_here()
     experiment = loading.load(file, scale)
