@@ -66,3 +66,20 @@ def test_the_device_that_was_found_is_part_of_a_cells_identity_not_how_it_was_as
 def test_an_unknown_device_is_refused_with_the_valid_ones(resolve, tiny: str):
     with pytest.raises(ExperimentFileError, match=r"execution\.device: not a valid value"):
         resolve(with_device(tiny, "gpu"))
+
+
+def test_bfloat16_is_refused_on_a_gpu_that_does_not_multiply_in_it(monkeypatch: pytest.MonkeyPatch, resolve, tiny: str):
+    text = tiny.replace("[base]", '[base]\nmodel.compute = "bfloat16"', 1) if "model =" not in tiny else tiny
+    text = text.replace("model = {", 'model = { compute = "bfloat16",')
+    resolve(text)  # a CPU can
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "an old one")
+    for supported in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda found=supported, **_: found)
+        if supported:
+            resolve(text)
+            continue
+        with pytest.raises(ExperimentFileError, match=r"model\.compute: the device of arm \w+ does not") as refused:
+            resolve(text)
+        assert refused.value.received == "compute = 'bfloat16' on an old one"
+        resolve(tiny)

@@ -135,6 +135,7 @@ def test_what_a_recipe_says_about_matrices_reaches_their_optimiser(role_decouple
     config = OptimiserConfig(
         matrix_update="nanochat",
         matrix_scale="moonshot",
+        matrix_compute="bfloat16",
         matrix_momentum=0.8,
         matrix_variance_beta2=0.7,
         matrix_row_equilibration=True,
@@ -148,6 +149,7 @@ def test_what_a_recipe_says_about_matrices_reaches_their_optimiser(role_decouple
         "momentum": 0.8,
         "base_momentum": 0.8,
         "scale": "moonshot",
+        "compute": "bfloat16",
         "beta2": 0.7,
         "row_equilibration": True,
         "unit_norm": False,
@@ -206,7 +208,7 @@ def test_fields_that_the_update_of_matrices_does_not_read_are_no_part_of_a_recip
     assert left_out == {
         "muon": of_nanochat,
         "nanochat": set(),
-        "adamw": of_nanochat | {"matrix_momentum", "matrix_scale"},
+        "adamw": of_nanochat | {"matrix_momentum", "matrix_scale", "matrix_compute"},
     }
 
 

@@ -152,12 +152,26 @@ def resolve_arms(experiment: Experiment) -> dict[tuple[str, str], ArmAtScale]:
     for scale in experiment.scales:
         donors_first({arm: arms[scale, arm].donors for arm in experiment.arms})
     for arm in arms.values():
+        _require_precision(experiment, arm)
         _branch_points(experiment, arm)
     for (scale, name), arm in arms.items():
         geometry = geometry_of(arm.model, arm.seam_configs)
         for seam, donor in arm.donors.items():
             require_tensors(f"arms.{name}.{seam}", donor, arm.mechanisms[seam], geometry, arms[scale, donor].shapes)
     return arms
+
+
+def _require_precision(experiment: Experiment, arm: ArmAtScale) -> None:
+    """ExperimentFileError where the device cannot multiply in the type that the file asks for. A CPU always can."""
+    if arm.model.compute == "bfloat16" and device_of(experiment.execution) == "cuda":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return
+        raise ExperimentFileError(
+            f"model.compute: the device of arm {arm.arm} does not multiply in bfloat16",
+            expected='compute = "float32", or a GPU of compute capability 8.0 or more',
+            received=f"compute = 'bfloat16' on {torch.cuda.get_device_name()}",
+            remedy='write compute = "float32", or run where there is such a GPU',
+        )
 
 
 def device_of(execution: Execution) -> Literal["cpu", "cuda"]:

@@ -17,6 +17,7 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
     "adamw": (
         "matrix_momentum",
         "matrix_scale",
+        "matrix_compute",
         "matrix_variance_beta2",
         "matrix_row_equilibration",
         "matrix_unit_norm",
@@ -45,6 +46,8 @@ class OptimiserConfig(BaseModel):
     matrix_scale: Literal["keller", "moonshot"] = "keller"
     """shape factor of Muon's step: "keller" is sqrt(max(1, rows / columns)) (Jordan et al. 2024), "moonshot" is
     0.2 sqrt(max(rows, columns)), about the size of an AdamW step (Liu et al. 2502.16982)"""
+    matrix_compute: Literal["float32", "bfloat16"] = "float32"
+    """type in which either Muon orthogonalises; momentum, variance and weights are the parameters' own in any case"""
     matrix_variance_beta2: Momentum = 0.9
     """nanochat's Muon: decay of NorMuon's mean square per row, per column where the matrix is wide (Li et al.
     2510.05491); no bias correction"""

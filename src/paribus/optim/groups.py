@@ -132,8 +132,9 @@ def _optimisers(
     config: OptimiserConfig, orthogonalised: list[dict[str, Any]], others: list[dict[str, Any]]
 ) -> Iterator[Optimizer]:
     rate, momentum, scale = config.matrix_learning_rate, config.matrix_momentum, config.matrix_scale
+    compute = config.matrix_compute
     if orthogonalised and config.matrix_update == "muon":
-        yield Muon(orthogonalised, rate, momentum, 0.0, scale)
+        yield Muon(orthogonalised, rate, momentum, 0.0, scale, compute)
     elif orthogonalised:
         yield NanochatMuon(
             orthogonalised,
@@ -144,6 +145,7 @@ def _optimisers(
             row_equilibration=config.matrix_row_equilibration,
             unit_norm=config.matrix_unit_norm,
             scale=scale,
+            compute=compute,
         )
     if others:
         yield AdamW(others, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps, fused=True)

@@ -4,7 +4,8 @@
     X = g' / |g'|_F,  five times:  A = X X^T,  X <- a X + (b A + c A A) X      (a, b, c) = (3.4445, -4.7750, 2.0315)
     w <- w (1 - lr wd) - lr scale(rows, columns) X
 
-The quintic drives every singular value above 0.01 |g'|_F into [0.68, 1.14]: an approximate polar factor, in float32.
+The quintic drives every singular value above 0.01 |g'|_F into [0.68, 1.14]: an approximate polar factor, in float32 or
+in bfloat16.
 Matrices of one shape are orthogonalised in one batched product; each stays its own orthogonalisation unit.
 """
 
@@ -57,13 +58,25 @@ def nesterov(parameter: Tensor, state: dict[str, Any], mu: float) -> Tensor:
     return parameter.grad.lerp(momentum, mu)
 
 
+def in_type(matrices: Matrices, compute: str) -> Matrices:
+    """Rounded to bfloat16 where that is the type to compute in, otherwise as they are (float64 stays float64)."""
+    return matrices.to(torch.bfloat16) if compute == "bfloat16" else matrices
+
+
 class Muon(Optimizer):
     """Parameters are matrices [row = output feature, column]. State per parameter: `momentum`."""
 
     def __init__(
-        self, parameters: Iterable[Any], lr: float, momentum: float, weight_decay: float, scale: str = "keller"
+        self,
+        parameters: Iterable[Any],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        scale: str = "keller",
+        compute: str = "float32",
     ) -> None:
-        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "scale": scale})
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "scale": scale, "compute": compute}
+        super().__init__(parameters, defaults)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -71,7 +84,7 @@ class Muon(Optimizer):
         for group in self.param_groups:
             for parameters in by_shape(group["params"]):
                 ahead = torch.stack([nesterov(p, self.state[p], group["momentum"]) for p in parameters])
-                updates = orthogonalise(ahead)
+                updates = orthogonalise(in_type(ahead, group["compute"])).to(ahead.dtype)
                 size = -group["lr"] * SCALES[group["scale"]](*parameters[0].shape)
                 for parameter, update in zip(parameters, updates.unbind(0), strict=True):
                     parameter.mul_(1.0 - group["lr"] * group["weight_decay"]).add_(update, alpha=size)

@@ -12,7 +12,8 @@ per row or column, and a decay that asks the update.
 
 The variance is kept for each row of a tall or square matrix and for each column of a wide one. It starts at zero
 without a correction, which the norm makes up for. Unlike Muon's, the decay is multiplied by the shape factor.
-The original computes in the precision of the activations; here it is the parameters' float32.
+The original rounds g' to the type of the activations first; here `compute` says in which type X is made of it, and
+everything behind it is in the parameters' own.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
-from paribus.optim.muon import by_shape, nesterov
+from paribus.optim.muon import by_shape, in_type, nesterov
 from paribus.optim.polar_express import polar_express
 from paribus.optim.scale import SCALES
 from paribus.shapes import Matrices
@@ -78,9 +79,11 @@ class NanochatMuon(Optimizer):
         row_equilibration: bool,
         unit_norm: bool,
         scale: str = "keller",
+        compute: str = "float32",
     ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "beta2": beta2, "scale": scale}
-        super().__init__(parameters, defaults | {"row_equilibration": row_equilibration, "unit_norm": unit_norm})
+        defaults |= {"row_equilibration": row_equilibration, "unit_norm": unit_norm, "compute": compute}
+        super().__init__(parameters, defaults)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -88,11 +91,13 @@ class NanochatMuon(Optimizer):
         for group in self.param_groups:
             for parameters in by_shape(group["params"]):
                 ahead = torch.stack([nesterov(p, self.state[p], group["momentum"]) for p in parameters])
+                rounded = in_type(ahead, group["compute"])
                 if group["row_equilibration"]:
-                    ahead = with_equal_rows(ahead)
-                updates = polar_express(ahead)
+                    rounded = with_equal_rows(rounded)
+                updates = polar_express(rounded)
                 if group["unit_norm"]:
                     updates = with_unit_values(updates)
+                updates = updates.to(ahead.dtype)
                 updates = with_equal_variance(updates, self._variance(parameters, updates, group["beta2"]))
                 size = group["lr"] * SCALES[group["scale"]](*parameters[0].shape)
                 for parameter, update in zip(parameters, updates.unbind(0), strict=True):

@@ -58,6 +58,7 @@ ORIGINS: Mapping[str, tuple[str, str, str]] = {
     "base.optimiser.matrix_momentum": ("momentum between warm-up and warm-down", "0.97", _TRAIN),
     "base.optimiser.matrix_weight_decay": ("--weight-decay, cautious", "0.28", _TRAIN),
     "base.optimiser.matrix_scale": ("sqrt(max(1, rows / columns))", "by shape", _OPTIM),
+    "base.optimiser.matrix_compute": ("g is cast to the type of the activations first", "bfloat16", _OPTIM),
     "base.optimiser.matrix_variance_beta2": ("beta2 of the factored second moment", "0.9", _SETUP),
     "base.optimiser.matrix_row_equilibration": ("MuonEq, since commit 4e014d3 (2026-07-03)", "since July", _OPTIM),
     "base.optimiser.matrix_unit_norm": ("Muon+, since 2026-07-03", "since July", _OPTIM),

@@ -83,6 +83,7 @@ _OPTIMISER: Table = {
     "matrix_momentum": 0.97,
     "matrix_weight_decay": 0.28,
     "matrix_scale": "keller",
+    "matrix_compute": "bfloat16",
     "matrix_variance_beta2": 0.9,
     "matrix_row_equilibration": False,
     "matrix_unit_norm": False,
