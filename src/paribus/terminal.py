@@ -49,7 +49,9 @@ class _Phase:
 
     @property
     def in_bytes(self) -> bool:
-        """Whether `done` counts bytes."""
+        """Whether `done` counts bytes; of updates that are timed it counts rounds."""
+        if self.name.startswith("timing "):
+            return False
         return self.name != "compare documents" and self.name not in _UNCOUNTED
 
     def told(self, *, briefly: bool = False) -> str:
