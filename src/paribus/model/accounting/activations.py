@@ -133,7 +133,7 @@ def _attention(config: ModelConfig) -> int:
 def backbone_activations(config: ModelConfig, *, masked: bool) -> _Backbone:
     """What a backbone keeps; `masked` says whether a mechanism masks attention."""
     del masked
-    raise NotImplementedError(f"the activations of the backbone '{config.backbone}' have no closed form; add one beside those of the others")
+    raise NotImplementedError(f"the activations of the backbone '{config.backbone}' have no closed form")
 
 
 @backbone_activations.register

@@ -27,7 +27,7 @@ def plain_residuals(mechanisms: Mechanisms) -> bool:
 def backbone_tensors(config: ModelConfig, *, residual_path: bool = True) -> Iterator[Tensors]:
     """The backbone's own parameters, with those of its residual path or without."""
     del residual_path
-    raise NotImplementedError(f"the parameters of the backbone '{config.backbone}' have no closed form; add one beside those of the others")
+    raise NotImplementedError(f"the parameters of the backbone '{config.backbone}' have no closed form")
 
 
 @backbone_tensors.register
