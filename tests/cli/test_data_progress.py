@@ -56,10 +56,12 @@ def test_phases_that_count_nothing_are_a_name_and_a_time(clock: list[float]):
         show(Advance("tokenizer", 1, 1))
         show(Advance("compare documents", 3, 4, documents=3))
         show(Advance("fetch files", 1000, 2000, documents=2))
+        show(Advance("timing tiny", 23, 23))
     assert out.getvalue().splitlines() == [
         "tokenizer: 45.0 s",
         "compare documents: 3 documents, 0.0 s",
         "fetch files: 2 files, 1.0 kB, 0.0 s",
+        "timing tiny: 0.0 s",
     ]
 
 
