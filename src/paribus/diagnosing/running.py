@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from paribus import mechanisms
-from paribus.diagnosing.models import open_model
 from paribus.diagnosing.texts import read_texts
 from paribus.errors import ParibusError
 from paribus.measure.likelihood import document_nats
@@ -17,6 +16,7 @@ from paribus.measure.probes import Reading, probe
 from paribus.measuring import probing_batches, scoring_batches
 from paribus.mechanisms.contract import Diagnostic
 from paribus.stats import documents
+from paribus.trained import open_model
 
 
 @dataclass(frozen=True)
@@ -50,23 +50,23 @@ def diagnose(folder: Path, text: str, tokenizer: Path | None, tokens: int, runs:
 
     ParibusError for a folder, a tokenizer or a text that cannot be used.
     """
-    looked = open_model(folder, tokenizer)
+    trained = open_model(folder, tokenizer)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = looked.model.to(device)
+    model = trained.model.to(device)
     context_length = model.config.context_length
-    held_out = read_texts(text, runs, looked.tokenizer, tokens, context_length)
+    held_out = read_texts(text, runs, trained.tokenizer, tokens, context_length)
     nats = document_nats(model, scoring_batches(held_out, device), len(held_out.unit))
     if not np.isfinite(nats).all():
         raise ParibusError(
             "the model's loss on this text is not a finite number",
             expected="a model whose training did not diverge",
-            received=f"{nats.sum()} nats in {looked.name}",
+            received=f"{nats.sum()} nats in {trained.name}",
         )
     diagnostics = mechanisms.all_diagnostics()
     readings = probe(model, probing_batches(held_out, device), diagnostics)
     assert held_out.bytes is not None
     return Findings(
-        model=looked.name,
+        model=trained.name,
         text=text,
         documents=len(held_out.unit),
         tokens=int(held_out.tokens.sum()),

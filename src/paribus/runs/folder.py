@@ -9,7 +9,8 @@ runs/<study>/<scale>/<arm>/<seed>-<digest>/
     diagnostics/        one Parquet a step: one row a reading, with its standard error over documents
     interventions/      one Parquet a step: one row a change of the trained model and document
     routes/             one Parquet a step: depth routes of some tokens, one row a source
-    tasks/              one Parquet a downstream task and step: one row an item
+    tasks/              one Parquet and one record a downstream task and step: see `paribus.runs.answers`
+    finetuned/<name>/   what the cell was fine-tuned to: a folder like this one, with finetune.json for cell.json
     checkpoints/        step-N/ with its files and, last, a marker
     DONE or DIVERGED    what the cell ended with
 """
@@ -30,6 +31,7 @@ import pyarrow.parquet as pq
 from paribus.disk import flush
 from paribus.errors import StudyFolderError
 from paribus.runs import layout
+from paribus.runs.answers import GROUP as ANSWERS
 from paribus.runs.claims import claimed
 from paribus.runs.records import (
     append_line,
@@ -141,6 +143,10 @@ class CellFolder:
     def _checkpoints(self) -> list[Path]:
         return sorted(marker.parent for marker in (self.path / "checkpoints").glob(f"step-*/{MARKER}"))
 
+    def checkpoint_steps(self) -> list[int]:
+        """Steps whose checkpoints are kept, in order."""
+        return [_step_of(checkpoint) for checkpoint in self._checkpoints()]
+
     def latest_checkpoint(self) -> tuple[int, dict[str, bytes]] | None:
         """(step, files) of the newest checkpoint whose marker was written; None where there is none."""
         complete = self._checkpoints()
@@ -158,6 +164,7 @@ class CellFolder:
 
     def _row_digests(self) -> dict[str, str]:
         files = sorted([*self.path.glob("*/*.parquet"), *self.path.glob("metrics.jsonl")])
+        files = [file for file in files if file.parent.name != ANSWERS]  # added later, each with a digest of its own
         return {str(file.relative_to(self.path)): _digest(file) for file in files if file.is_file()}
 
     def alterations(self) -> list[str]:

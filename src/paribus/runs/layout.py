@@ -52,6 +52,25 @@ class Done(Ended):
     final_tensors_digest: str
 
 
+class AnswersRecord(_Record):
+    """tasks/<name>-<step>.json; `paribus.runs.answers` adds what identifies it"""
+
+    suite: str
+    task: str
+    variant: str
+    step: Count
+    items: Count
+    row_digest: Digest
+    kind: str
+    """choices, exact, letters or generated"""
+    chance: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+    """of guessing, by the table that the suite goes by"""
+    settings: dict[str, Any]
+    """everything that decides what was asked and how; equal for two arms that are compared"""
+    counts: dict[str, Count] = Field(default_factory=dict)
+    """of items that something happened to: problems, near ties, cropped shots; by name"""
+
+
 class SliceLine(_Record):
     """A slice of a task in a line of metrics.jsonl"""
 

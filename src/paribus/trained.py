@@ -1,4 +1,7 @@
-"""Which trained model is looked at: one that was imported, or a finished cell of a study."""
+"""Which trained model is meant: one that was imported, a finished cell of a study, or what a cell was fine-tuned to.
+
+A folder says by its record which it is. A cell, and a fine-tuned one, keep checkpoints of several steps.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,37 +23,44 @@ from paribus.model.config import CONFIGS
 from paribus.runs.folder import CellFolder, StudyFolder
 from paribus.train.state import TENSORS
 
-CELL = "cell.json"
+CELL, FINETUNED = "cell.json", "finetune.json"
 
 
 @dataclass(frozen=True)
-class Looked:
+class Trained:
     """A trained model and its tokenizer."""
 
     name: str
     """what it is, in words"""
+    folder: Path
+    step: int
+    """updates; of a fine-tuned model, of the fine-tuning"""
     model: Backbone
     tokenizer: Tokenizer
+    cell: Mapping[str, Any] | None = None
+    """cell.json of the cell that was trained, or fine-tuned; None of an import"""
 
 
-def open_model(folder: Path, tokenizer: Path | None) -> Looked:
-    """The model of a folder. `tokenizer` stands in the place of the folder's own.
+def open_model(folder: Path, tokenizer: Path | None = None, step: int | None = None) -> Trained:
+    """The model of a folder, at its last update or at another one whose checkpoint is kept, on the CPU. `tokenizer`
+    stands in the place of the folder's own.
 
-    ParibusError for a folder that holds no trained model, and for a tokenizer that is missing or another model's.
+    ParibusError for a folder that holds no trained model, a step that is not kept, and for a tokenizer that is missing
+    or another model's.
     """
     if (folder / imported.MODEL).exists():
-        return _imported(folder, tokenizer)
-    if (folder / CELL).exists():
-        return _cell(folder, tokenizer)
+        return _imported(folder, tokenizer, step)
+    if (folder / CELL).exists() or (folder / FINETUNED).exists():
+        return _cell(folder, tokenizer, step)
     raise ParibusError(
         f"{folder} holds no trained model",
-        expected=f"a folder with {imported.MODEL} (imported) or {CELL} (a finished cell of a study)",
+        expected=f"a folder with {imported.MODEL} (imported), {CELL} (a finished cell of a study) or {FINETUNED}",
         received="a folder without either" if folder.is_dir() else "no such folder",
         remedy="import one (paribus import nanochat DIR), or name runs/<study>/<scale>/<arm>/<seed>-<digest>",
     )
 
 
-def _imported(folder: Path, tokenizer: Path | None) -> Looked:
+def _imported(folder: Path, tokenizer: Path | None, step: int | None) -> Trained:
     found = imported.read(folder)
     own = found.tokenizer_file
     if tokenizer is None and own is None:
@@ -65,31 +75,50 @@ def _imported(folder: Path, tokenizer: Path | None) -> Looked:
         imported.require_unchanged(found, imported.TOKENIZER)
     read = read_tokenizer(tokenizer or folder / imported.TOKENIZER)
     _require_size(read, found.config.vocabulary_size, exact=True)
-    step = found.origin.get("step")
-    return Looked(f"{found.origin.get('tag')}, step {step}, imported", imported.load(found), read)
+    own_step = int(found.origin.get("step") or 0)
+    if step not in (None, own_step):
+        raise _not_kept(folder, step, [own_step])
+    name = f"{found.origin.get('tag')}, step {own_step}, imported"
+    return Trained(name, folder, own_step, imported.load(found), read)
 
 
-def _cell(folder: Path, tokenizer: Path | None) -> Looked:
-    cell = CellFolder(folder)
-    checkpoint = cell.latest_checkpoint()
-    if cell.state != "complete" or checkpoint is None:
+def _cell(folder: Path, tokenizer: Path | None, step: int | None) -> Trained:
+    own = CellFolder(folder)
+    kept = own.checkpoint_steps()
+    if own.state != "complete" or not kept:
         raise StudyFolderError(
             f"{folder} holds no finished model",
             expected="a cell that is complete, with the state at its last update",
-            received=cell.state if checkpoint is not None else f"{cell.state}, without a checkpoint",
+            received=own.state if kept else f"{own.state}, without a checkpoint",
             remedy="let `paribus run` finish it",
         )
-    record = cell.record()
+    chosen = kept[-1] if step is None else step
+    files = own.checkpoint_at(chosen)
+    if files is None:
+        raise _not_kept(folder, step, kept)
+    finetuned = (folder / FINETUNED).exists()
+    base = folder.resolve().parents[1] if finetuned else folder
+    record = CellFolder(base).record()
     resolved: Mapping[str, Any] = record["resolved"]
     config = CONFIGS[resolved["model"].get("backbone", "prenorm")].model_validate(resolved["model"])
     arm = {seam: _mechanism(seam, resolved["mechanisms"][str(seam)]) for seam in Seam}
-    tensors = load_tensors(checkpoint[1][TENSORS])
-    own = {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")}
-    model = imported.with_values(config, arm, own, folder)
-    read = _cell_tokenizer(folder) if tokenizer is None else read_tokenizer(tokenizer)
+    tensors = load_tensors(files[TENSORS])
+    values = {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")}
+    model = imported.with_values(config, arm, values, folder)
+    read = _cell_tokenizer(base) if tokenizer is None else read_tokenizer(tokenizer)
     _require_size(read, config.vocabulary_size, exact=False)
-    name = f"{record['scale']}/{record['arm']}/{record['seed']}, step {checkpoint[0]}"
-    return Looked(name, model, read)
+    name = f"{record['scale']}/{record['arm']}/{record['seed']}"
+    name += f", fine-tuned as {folder.name}" if finetuned else ""
+    return Trained(f"{name}, step {chosen}", folder, chosen, model, read, record)
+
+
+def _not_kept(folder: Path, step: int | None, kept: list[int]) -> ParibusError:
+    return ParibusError(
+        f"{folder} does not hold the model at step {step}",
+        expected="one of the steps whose checkpoints are kept: " + ", ".join(map(str, kept)),
+        received=str(step),
+        remedy="name one of them, or none for the last",
+    )
 
 
 def _mechanism(seam: Seam, table: Mapping[str, Any]) -> MechanismConfig:
