@@ -1,4 +1,4 @@
-"""`paribus run` up to the report: tuning, gates, missing cells, costs. Each step leaves what the next run continues."""
+"""`paribus run` up to the report: tuning, gates, cells, costs, questions. Each leaves what the next run continues."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ from rich.console import Console
 
 from paribus.checking import run_gates
 from paribus.costing import measure_missing_costs
+from paribus.evaluating.command import ask_declared, declared_jobs
 from paribus.experiment import loading
 from paribus.experiment.gates import require_all
 from paribus.experiment.plan import Cell, resolve_arms
@@ -21,6 +22,8 @@ from paribus.tuning.running import tune
 def finish(declared: Experiment, file: Path, runs: Path, console: Console) -> bool:
     """Bring the study of `file`, as it declares it, to its last cell and measurement; False where Ctrl-C came first."""
     with loading.naming(file):
+        if declared.downstream is not None:
+            declared_jobs(declared.downstream, file.parent)  # what cannot be asked is said before anything is trained
         if not read_tuning(declared, runs).finished:
             require_all(run_gates(declared, resolve_arms(declared), console))
         experiment = tune(declared, file.parent, runs, console).tuning.tuned
@@ -35,6 +38,7 @@ def finish(declared: Experiment, file: Path, runs: Path, console: Console) -> bo
         write_plan(study, None)
         console.print(f"nothing to train: all {len(study.cells)} cells are finished", highlight=False)
     measure_missing_costs(experiment, study.arms, study.folder, console)
+    ask_declared(experiment, file.parent, runs, console)
     return True
 
 

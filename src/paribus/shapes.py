@@ -2,6 +2,8 @@
 
 batch        sequences in the (micro-)batch
 time         positions in a sequence
+key          positions that queries may read: the same, and those before them where rows are continued
+asked        positions whose logits are wanted
 head         attention heads of a projection (query heads, or the fewer key-value heads)
 kv_head      key-value heads
 group        query heads that share one key-value head, neighbours in the query's order (1 without grouped queries)
@@ -27,6 +29,9 @@ GroupValues = Float[Tensor, "batch time kv_head 1 head_width"]
 PerHead = Float[Tensor, "batch time kv_head group"]
 Logits = Float[Tensor, "batch time vocab"]
 AllowedPairs = Bool[Tensor, "batch time time"]
+Keys = Float[Tensor, "batch key kv_head head_width"]
+ReadPairs = Bool[Tensor, "#batch time key"]
+AskedStream = Float[Tensor, "batch asked width"]
 Vector = Float[Tensor, " width"]
 Queries = Float[Tensor, "query width"]
 Mixes = Float[Tensor, "query batch time width"]

@@ -49,8 +49,8 @@ class _Phase:
 
     @property
     def in_bytes(self) -> bool:
-        """Whether `done` counts bytes; of updates that are timed it counts rounds."""
-        if self.name.startswith("timing "):
+        """Whether `done` counts bytes; of updates that are timed it counts rounds, of questions items."""
+        if self.name.startswith(("timing ", "ask ")):
             return False
         return self.name != "compare documents" and self.name not in _UNCOUNTED
 

@@ -106,6 +106,7 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
     rows = study.micro_batch_rows or order.rows_per_batch
     own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins, other rates and smaller budgets
     looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
+    kept = {*cell.branches_at, *_asked_at(study, cell)}
     measured: list[dict[str, Any]] = []
     try:
         for event in train(state, order, cell.length, arm.base.schedule, rows):
@@ -117,8 +118,8 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
             emit({"kind": "step", **context, **line, "steps": cell.length.steps})
             last = event.step == cell.length.steps
             stop = should_stop() and not last
-            if stop or last or event.step % execution.checkpoint_steps == 0 or event.step in cell.branches_at:
-                folder.write_checkpoint(event.step, state.to_files(), kept=cell.branches_at)
+            if stop or last or event.step % execution.checkpoint_steps == 0 or event.step in kept:
+                folder.write_checkpoint(event.step, state.to_files(), kept=kept)
             if stop:
                 emit({"kind": "stopped", **context, "step": event.step})
                 return
@@ -137,6 +138,14 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
         }
     )
     emit({"kind": "finished", **context, "seconds": seconds, "measured": measured})
+
+
+def _asked_at(study: Study, cell: Cell) -> tuple[int, ...]:
+    """Updates after which the state is kept because evaluation sets will be asked of it."""
+    downstream = study.experiment.downstream
+    if downstream is None or downstream.at == "end" or cell.variant != STUDY:
+        return ()
+    return tuple(cell.length.milestones())
 
 
 def _fresh_model(study: Study, cell: Cell, arm: ArmAtScale) -> Backbone:
@@ -202,7 +211,8 @@ def _final_tensors(donor: CellFolder) -> Mapping[str, torch.Tensor]:
 
 
 def _tensor_digest(tensor: torch.Tensor) -> str:
-    content = tensor.detach().cpu().contiguous().numpy().tobytes()
+    # By its bytes: NumPy has no bfloat16.
+    content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return hashlib.blake2b(f"{tuple(tensor.shape)} {tensor.dtype}".encode() + content, digest_size=8).hexdigest()
 
 

@@ -71,7 +71,7 @@ def test_help_shows_the_commands_in_the_order_in_which_a_study_uses_them(cli: Cl
     assert (
         " ".join(listed)
         == "plan power check laws fields tasks try run calibrate cost status report compare adopt tunnel data "
-        "diagnose import"
+        "diagnose import evaluate finetune generate"
     )
 
 

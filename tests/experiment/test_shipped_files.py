@@ -19,7 +19,7 @@ from paribus.published import read as read_published
 FOLDER = Path(__file__).parents[2] / "experiments"
 FILES = sorted(FOLDER.glob("*.toml"))
 ON_TEXT = {
-    **dict.fromkeys(["demo", "rd-tuned", "xsa-over-budgets"], ("tiny",)),
+    **dict.fromkeys(["demo", "rd-tuned", "xsa-chat", "xsa-over-budgets"], ("tiny",)),
     **dict.fromkeys(["rd-controls", "xsa-by-rd", "xsa-controls", "xsa-layers", "xsa-strength"], ("tiny", "S")),
     **dict.fromkeys(["rd-s", "rd-s-controls"], ("S",)),
     **dict.fromkeys(["xsa-d24", "xsa-d24-text-shape"], ("d24",)),

@@ -47,7 +47,7 @@ ALLOWED = {
     "comparing": {*GROUND, "report", "runs", "stats", "terminal"},
     "calibrating": {*GROUND, "checking", "experiment", "launch", "reading", "stats", "study", "terminal"},
     "tuning": {*GROUND, "experiment", "launch", "optim", "reading", "report", "stats", "study", "terminal"},
-    "running": {*GROUND, "checking", "costing", "experiment", "launch", "study", "terminal", "tuning"},
+    "running": {*GROUND, "checking", "costing", "evaluating", "experiment", "launch", "study", "terminal", "tuning"},
     "publishing": {*GROUND, "experiment", "reading", "report", "reporting", "stats", "tuning"},
     "powering": {*GROUND, "experiment", "stats", "terminal"},
     "tunnel": {
@@ -109,9 +109,11 @@ ALLOWED = {
         "experiment",
         "measure",
         "model",
+        "reading",
         "runs",
         "terminal",
         "trained",
+        "tuning",
     },
     "finetuning": {
         *GROUND,

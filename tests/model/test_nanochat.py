@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.model.backbone import Backbone
+from paribus.model.backbone import Backbone, WholeRows
 from paribus.model.config import NanochatConfig
 from paribus.model.lawbench import wake
 from paribus.model.nanochat import Attention, Nanochat
@@ -153,7 +153,7 @@ def test_a_document_mask_stops_the_smear_at_the_boundary(build: Build, tokens: T
     document = torch.tensor([[0] * 6 + [1] * 10, [0] * 16])
     embedded = cast(Nanochat, plain).norm(plain.get_parameter("embedding")[tokens])
     for model, joined in ((plain, True), (masked, False)):
-        found = cast(Nanochat, model).smeared(embedded, document)
+        found = cast(Nanochat, model).smeared(WholeRows(tokens, document))
         assert torch.equal(found[:, 0], embedded[:, 0])
         assert torch.equal(found[0, 6], embedded[0, 6]) is not joined
         assert not torch.equal(found[0, 7], embedded[0, 7])

@@ -231,7 +231,7 @@ def test_the_mlps_gate_reads_the_first_tensor_and_its_up_projection_the_last(bui
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("width", 25), ("head_width", 7), ("layers", 0), ("norm_eps", 1e-5), ("query_heads_per_kv_head", 2)],
+    [("width", 25), ("head_width", 7), ("layers", 0), ("norm_eps", 2e-5), ("query_heads_per_kv_head", 2)],
 )
 def test_a_geometry_that_the_backbone_cannot_have_is_refused(config: PrenormConfig, field: str, value: float):
     with pytest.raises(ValueError, match=field):

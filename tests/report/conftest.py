@@ -14,7 +14,11 @@ from paribus.report.content import (
     BudgetGap,
     BudgetSummary,
     CellRow,
+    CoreDifferenceRow,
+    CoreRow,
+    CoreShareRow,
     CostRow,
+    CounterfactualRow,
     Curve,
     DiagnosticText,
     DiagnosticValue,
@@ -23,6 +27,7 @@ from paribus.report.content import (
     HeldEqual,
     InterventionText,
     InterventionValue,
+    LettersRow,
     Look,
     Measurement,
     NoiseRow,
@@ -33,6 +38,7 @@ from paribus.report.content import (
     ReportContent,
     RouteChange,
     SensitivityRow,
+    TaskPairRow,
     TaskRow,
     TrialRow,
     TuningSummary,
@@ -319,6 +325,110 @@ def _budgets(name: str, scale: str) -> dict[str, tuple]:
     return {"budget_gaps": tuple(gaps), "gap_forms": tuple(forms), "budget_summaries": (summary,)}
 
 
+def _answers(name: str, scale: str) -> dict[str, tuple]:
+    """Three tasks of one contrast, a score over them, letters of every arm, and one task that needs no question."""
+    easy, hard = ("core", "arc_easy", "", "", UPDATES, False), ("core", "winograd", "", "", UPDATES, False)
+    middle, seeds = ("core", "arc_easy", "", "", UPDATES // 2, True), tuple(range(PLANNED))
+    up, said = (OUTCOME - 0.011, OUTCOME + 0.008), f"rd says {OUTCOME:.6f}"
+
+    def of_task(where: tuple, baseline: float, *, admitted: bool, note: str = "") -> TaskRow:
+        return TaskRow(
+            name,
+            scale,
+            *where,
+            kind="choices",
+            items=2_376,
+            chance=0.25,
+            gold_bits_baseline=1.2,
+            gold_bits_treatment=1.2 - OUTCOME,
+            gold_bits_difference=-OUTCOME,
+            gold_bits_interval=(-OUTCOME - 0.002, -OUTCOME + 0.002),
+            accuracy_baseline=baseline,
+            accuracy_treatment=baseline + OUTCOME,
+            accuracy_difference=OUTCOME,
+            accuracy_interval=up,
+            centred_baseline=(baseline - 0.25) / 0.75,
+            centred_treatment=(baseline + OUTCOME - 0.25) / 0.75,
+            centred_difference=OUTCOME / 0.75,
+            centred_interval=(up[0] / 0.75, up[1] / 0.75),
+            margin_baseline=-0.2,
+            margin_treatment=-0.2 + OUTCOME,
+            margin_difference=OUTCOME,
+            margin_interval=up,
+            seeds=seeds,
+            admitted=admitted,
+            not_admitted="" if admitted else "at chance",
+            note=note,
+        )
+
+    pairs = tuple(
+        TaskPairRow(
+            name,
+            scale,
+            *where,
+            seed=seed,
+            items=2_376,
+            only_treatment=210 + seed,
+            only_baseline=180,
+            mcnemar_p=0.07,
+            accuracy_difference=(30 + seed) / 2_376,
+            gold_items=2_370,
+            gold_bits_difference=-OUTCOME + 0.001 * (seed - 2),
+            gold_bits_interval=(-OUTCOME - 0.004, -OUTCOME + 0.004),
+            margin_difference=OUTCOME,
+            near_ties_treatment=3,
+            near_ties_baseline=2,
+            problems_treatment=0,
+            problems_baseline=1,
+            cropped=6,
+        )
+        for where in (easy, hard)
+        for seed in seeds
+    )
+    score, chat = ("core", "", "", UPDATES), ("chatcore-6", "", "chat", 60)
+    core = tuple(
+        CoreRow(scale, arm, seed, *score, False, 22, 22, 0.1 + OUTCOME * (arm == "rd"), 0.11 + OUTCOME * (arm == "rd"))
+        for arm in ARMS[:2]
+        for seed in seeds
+    )
+    core += (CoreRow(scale, "parent", 0, *chat, False, 5, 6, None, None, "not asked: humaneval"),)
+    rooms = {"boolq": (0.38, 0.5), "arc_easy": (0.75, 0.75)}  # 1 - chance under v1 and v2
+    adds = {task: [OUTCOME / room / 22 for room in both] for task, both in rooms.items()}
+    totals = [sum(both[number] for both in adds.values()) for number in (0, 1)]
+    return {
+        "tasks": (
+            of_task(easy, 0.41, admitted=True),
+            of_task(hard, 0.5, admitted=False, note=said),
+            of_task(middle, 0.5, admitted=True),
+        ),
+        "task_pairs": pairs,
+        "core": core,
+        "core_differences": (CoreDifferenceRow(name, scale, *score, seeds, OUTCOME, up, OUTCOME * 1.1, None, 0.95),),
+        "core_shares": tuple(
+            CoreShareRow(name, scale, *score, task, OUTCOME, v1, v2, v1 / totals[0], v2 / totals[1])
+            for task, (v1, v2) in adds.items()
+        ),
+        "letters": tuple(
+            LettersRow(
+                scale,
+                arm,
+                seed,
+                *easy[:5],
+                letters=("A", "B", "C", "D"),
+                gold=(600, 590, 596, 590),
+                predicted=(2_376, 0, 0, 0) if (arm, seed) == ("rd-tied", 3) else (700, 500, 576, 594),
+                unanswered=6,
+            )
+            for arm in ARMS
+            for seed in seeds
+        ),
+        "counterfactuals": tuple(
+            CounterfactualRow(scale, arm, *easy[:5], seeds, 2_376, 0.25, 0.41, swapped, 0.009, swapped > 0.27)
+            for arm, swapped in (("parent", 0.255), ("rd", 0.31))
+        ),
+    }
+
+
 def with_records(content: ReportContent) -> ReportContent:
     """The study with every kind of record that a run folder may hold beyond the verdicts."""
     name, scale = CONTRASTS[0][0], content.cells[0].scale
@@ -386,23 +496,7 @@ def with_records(content: ReportContent) -> ReportContent:
                 ("their corpus differs",),
             ),
         ),
-        tasks=(
-            TaskRow(
-                name,
-                scale,
-                "arc-easy",
-                "accuracy",
-                0.25,
-                0.41,
-                0.41 + OUTCOME,
-                OUTCOME,
-                (0.001, 0.02),
-                5,
-                (OUTCOME,),
-                True,
-            ),
-            TaskRow(name, scale, "winograd", "accuracy", 0.5, 0.5, 0.5 + OUTCOME, OUTCOME, None, 5, (), False, said),
-        ),
+        **_answers(name, scale),
         robustness=tuple(
             RateRow(name, f"rd {MINUS} parent", scale, "test.nll", NATS, factor, mean, bounds, pairs, diverged)
             for factor, mean, bounds, pairs, diverged in (

@@ -40,7 +40,7 @@ def tells(value: Any) -> bool:
 
 
 RECORDS = ("estimates", "noise", "budget_gaps", "gap_forms", "budget_summaries", "costs", "published", "tasks")
-RECORDS += ("robustness", "sensitivity", "overlap")
+RECORDS += ("robustness", "sensitivity", "overlap", "task_pairs", "core_differences", "core_shares")
 
 
 def test_every_record_about_a_contrast_passes_the_door(full_waiting_study: ReportContent) -> None:
@@ -70,7 +70,7 @@ def test_a_record_tells_its_outcome_once_it_is_due_and_not_before(
 def test_what_says_nothing_about_the_outcome_stays(full_waiting_study: ReportContent) -> None:
     early = due(full_waiting_study)
     assert [cost.step_time_ratio for cost in early.costs] == [1.062]
-    assert [task.baseline_mean for task in early.tasks] == [0.41, 0.5]
+    assert [task.accuracy_baseline for task in early.tasks] == [0.41, 0.5, 0.5]
     assert [row.sd_of_difference for row in early.noise] == [0.021, 0.0021, 0.0]
     assert [row.published for row in early.published] == [-0.011]
 
@@ -216,8 +216,8 @@ def test_readings_of_what_happens_inside_stay_and_readings_of_quality_go(full_wa
 def test_the_scores_of_two_baselines_are_a_comparison_too(full_waiting_study: ReportContent) -> None:
     """The baseline of one contrast is the treatment of another: its task score waits with that one."""
     (name, *_), task = ("rd against exclusive", "", ""), full_waiting_study.tasks[0]
-    both = replace(full_waiting_study, tasks=(task, replace(task, contrast=name, baseline_mean=0.40)))
-    assert [row.baseline_mean for row in due(both).tasks] == [0.41, None]
+    both = replace(full_waiting_study, tasks=(task, replace(task, contrast=name, accuracy_baseline=0.40)))
+    assert [row.accuracy_baseline for row in due(both).tasks] == [0.41, None]
 
 
 def test_deviations_of_two_arms_that_would_give_the_spread_of_their_difference_wait(

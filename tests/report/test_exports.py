@@ -28,6 +28,9 @@ FIGURES = (
     "cost",
     "differences",
     "differences-by-seed",
+    "gold-bits",
+    "core-shares",
+    "letters",
     "loss",
     "milestones",
     "published",
@@ -36,7 +39,9 @@ FIGURES = (
     "verdict",
 )
 CSVS = ("budgets", "cells", "costs", "estimates", "pairs", "trials", "verdicts")
+CSVS = (*CSVS, "tasks", "task-pairs", "core", "core-differences", "core-shares", "letters", "counterfactuals")
 TEXS = ("cost", "estimates", "seeds", "tuning", "verdicts")
+TEXS = (*TEXS, "tasks", "task-pairs", "core", "core-differences", "core-shares", "counterfactuals")
 
 
 def names_below(folder: Path) -> list[str]:
@@ -95,7 +100,7 @@ def test_a_figure_on_its_own_is_xml_with_words_and_a_size(written: Path) -> None
 def test_a_csv_holds_every_number_in_full(full_study: ReportContent) -> None:
     shown = shown_rows(full_study)
     files = rows.csv_files(full_study, shown)
-    assert sorted(files) == [f"{name}.csv" for name in CSVS]
+    assert sorted(files) == sorted(f"{name}.csv" for name in CSVS)
     verdict = read(files["verdicts.csv"])[0]
     first = shown[0]
     assert first.interval is not None
@@ -139,7 +144,7 @@ def braces(text: str) -> int:
 
 def test_latex_tables_are_whole_and_have_as_many_cells_in_each_row(full_study: ReportContent) -> None:
     files = latex.tex_files(full_study, shown_rows(full_study))
-    assert sorted(files) == [f"{name}.tex" for name in TEXS]
+    assert sorted(files) == sorted(f"{name}.tex" for name in TEXS)
     for text in files.values():
         assert text.startswith(r"% needs \usepackage{booktabs")
         assert braces(text) == 0
@@ -201,6 +206,7 @@ def test_the_report_for_a_pull_request_says_question_answer_doubts_and_how(
         "A/A: how much is noise",
         "Beyond the budget",
         "Cost",
+        "Downstream tasks",
         "Tuning",
         "Published figures",
         "What could still be wrong",
@@ -209,7 +215,7 @@ def test_the_report_for_a_pull_request_says_question_answer_doubts_and_how(
     assert "**better by at least the smallest effect.**" in text
     assert all(f"- {caveat}\n" in text for caveat in full_study.caveats)
     assert f"```sh\n{full_study.repeat_command}\n```" in text
-    assert len(text) < 9_000
+    assert len(text) < 13_000
     for said in ("perturbed twin", "unbounded", "| 19.7B | 4 |", "Both neighbours lose.", "A paper, table 2"):
         assert said in text
 
@@ -258,12 +264,13 @@ def test_a_watched_report_has_no_exports_and_the_last_one_has_them_all(
     assert 'http-equiv="refresh"' in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+_ANSWERS = ("tasks", "task_pairs", "core", "core_differences", "core_shares", "letters", "counterfactuals")
 _CONTRASTS = ("estimates", "budget_gaps", "gap_forms", "budget_summaries", "robustness", "sensitivity", "overlap")
 
 
 def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) -> None:
     data = json.loads(page.to_json(full_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
-    assert data["format"] == 5
+    assert data["format"] == 6
     for name in ("caveats", "repeat_command", "environment", "corpus", "pairing_proven"):
         held = getattr(full_study, name)
         assert data[name] == (list(held) if isinstance(held, tuple) else held)
@@ -274,8 +281,9 @@ def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) 
     assert told == [vars(measurement) for measurement in full_study.measurements]
     assert data["costs"][0]["step_time_ratio"] == 1.062
     assert [row["kind"] for row in data["noise"]] == ["other seed", "perturbed twin", "repeat"]
-    for name in (*_CONTRASTS, "trials", "tuning", "published", "tasks"):
+    for name in (*_CONTRASTS, "trials", "tuning", "published", *_ANSWERS):
         assert len(data[name]) == len(getattr(full_study, name)) > 0
+    assert data["task_pairs"][0]["gold_bits_interval"] == list(full_study.task_pairs[0].gold_bits_interval or ())
     assert [row["mean"] for row in data["robustness"]] == [row.mean for row in full_study.robustness]
 
 

@@ -206,7 +206,7 @@ def test_ours_and_theirs_stand_together_and_theirs_alone_before_ours_is_due(
 
 
 def test_a_task_that_the_baseline_cannot_do_is_marked(full_study: ReportContent) -> None:
-    assert column(tasks_table(full_study.tasks), "admitted") == ["yes", "no"]
+    assert [word.split("\n")[0] for word in column(tasks_table(full_study.tasks), "admitted")] == ["yes", "no"]
 
 
 def test_what_a_study_lacks_is_a_line_that_says_how_to_get_it(empty_study: ReportContent) -> None:
@@ -216,7 +216,7 @@ def test_what_a_study_lacks_is_a_line_that_says_how_to_get_it(empty_study: Repor
     (key,) = re.findall(r"`(\w+) = \[...\]`", told["Beyond the budget"])
     assert key in Scale.model_fields, "the advice names a key that a file may hold"
     assert "paribus run" in told["Loss curves"]
-    assert told["Downstream tasks"] == "No task was evaluated."
+    assert "paribus evaluate" in told["Downstream tasks"]
 
 
 def test_every_contrast_of_a_text_stands_at_every_rate_and_a_sign_that_turns_is_said(full_study: ReportContent) -> None:

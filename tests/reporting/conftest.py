@@ -16,6 +16,7 @@ from paribus.reporting.assemble import report_content
 from paribus.seeds import generator
 from paribus.stats.rule import Verdict
 from paribus.study import Study, open_study, write_plan
+from tests.reading.conftest import Asking, Given, finetune, give
 from tests.study.conftest import experiment_text, write_corpus
 
 DOCUMENTS = 60
@@ -110,3 +111,23 @@ def _write(study: Study, key: Key, nats_per_token: float) -> None:
             "final_tensors_digest": f"{key[:3]}" if key[3] in (STUDY, "repeat") else f"{key}",
         }
     )
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Asking:
+    return Asking(tmp_path)
+
+
+@pytest.fixture
+def given() -> type[Given]:
+    return Given
+
+
+@pytest.fixture
+def put() -> Callable[..., dict[str, list]]:
+    return give
+
+
+@pytest.fixture
+def tune() -> Callable[..., Path]:
+    return finetune

@@ -13,9 +13,12 @@ from statsmodels.stats.contingency_tables import mcnemar
 from paribus.errors import ParibusError
 from paribus.seeds import generator
 from paribus.stats.items import (
+    above_chance,
     accuracy_by_seed,
     admitted,
+    core_mean,
     core_shares,
+    items_interval,
     over_seeds,
     paired_accuracy,
     paired_gold_bits,
@@ -117,12 +120,57 @@ def test_the_mean_over_items_is_the_paired_t_of_scipy():
     assert paired_t((t - b).tolist()).mean == pytest.approx(found.difference, rel=1e-12)
 
 
+def test_the_interval_over_items_is_the_paired_t_interval_of_scipy():
+    draw = generator("tests", "items", "interval")
+    t, b = draw.normal(size=30), draw.normal(size=30)
+    for level in (0.9, 0.95):
+        reference = scipy.stats.ttest_rel(t, b).confidence_interval(level)
+        assert items_interval(paired_mean(t, b), level) == pytest.approx((reference.low, reference.high), rel=1e-10)
+
+
+@pytest.mark.parametrize("pair", [([1.0], [0.0]), ([1.0, 2.0], [0.0, 1.0])])
+def test_without_a_spread_over_items_there_is_no_interval(pair):
+    assert items_interval(paired_mean(*pair)) is None
+
+
+def test_a_control_at_chance_clears_it_as_seldom_as_two_standard_errors_say():
+    draw = generator("tests", "items", "control")
+    for chance, seeds in ((0.25, 1), (0.25, 5), (0.5, 3)):
+        found = [
+            above_chance((draw.binomial(400, chance, seeds) / 400).tolist(), chance, items=400) for _ in range(2000)
+        ]
+        # One-sided beyond 2 standard errors 2.3 % for one seed, less for the mean of independent ones; 2000 draws have
+        # a standard error of 0.33 points, and four of them are allowed.
+        assert np.mean([one.clears for one in found]) < 0.023 + 4 * 0.0033
+    assert above_chance([0.31, 0.3, 0.32], 0.25, items=2000).clears
+
+
+def test_seeds_of_one_score_do_not_make_a_lucky_share_of_letters_clear_chance():
+    lucky = above_chance([0.28] * 5, 0.25, items=400)
+    assert lucky.standard_error == pytest.approx(math.sqrt(0.28 * 0.72 / 400), rel=1e-12)
+    assert not lucky.clears
+    assert above_chance([0.28] * 5, 0.25, items=4000).clears
+
+
+def test_where_chance_is_nothing_a_few_hits_are_no_skill():
+    assert not above_chance([3 / 500], 0.0, items=500).clears  # 2 sqrt(p (1 - p)/n) = p near p = 4/n
+    assert above_chance([6 / 500], 0.0, items=500).clears
+    assert not above_chance([0.0], 0.0, items=500).clears
+
+
+def test_a_spread_over_seeds_larger_than_that_over_items_counts():
+    found = above_chance([0.2, 0.5, 0.35], 0.25, items=4000)
+    assert found.standard_error == pytest.approx(0.15 / math.sqrt(3), rel=1e-12)
+    assert not found.clears
+
+
 def test_a_task_is_admitted_when_the_baseline_clears_chance_by_two_standard_errors():
     means = [0.30, 0.32, 0.34]  # mean 0.32, standard error 0.02/sqrt(3) = 0.01155
     error = 0.02 / math.sqrt(3)
     yes, no = admitted(means, 0.32 - 2.01 * error), admitted(means, 0.32 - 1.99 * error)
     assert yes.admitted
     assert not no.admitted
+    assert (yes.word, no.word) == ("", "at chance")
     assert "does not clear chance" in no.reason
     assert yes.standard_error == pytest.approx(error, rel=1e-12)
 
@@ -142,6 +190,7 @@ def test_a_task_that_says_nothing_is_left_out_with_its_reason(means, chance, ite
     found = admitted(means, chance, items=items)
     assert not found.admitted
     assert word in found.reason
+    assert found.word in ("saturated", "one seed", "no noise known", "at chance")
 
 
 def test_one_letter_for_every_item_is_not_admitted_by_a_lucky_share_of_that_letter():
@@ -169,6 +218,23 @@ def test_contributions_add_up_to_the_difference_of_the_core_scores():
         assert sum(share for share in shares if share is not None) == pytest.approx(1.0, rel=1e-12)
 
 
+shares = st.floats(0, 1, allow_subnormal=False)
+chances = st.sampled_from([0.0, 0.091, 0.2, 0.25, 0.5, 0.62])
+
+
+@given(st.lists(st.tuples(shares, shares, chances), min_size=1, max_size=22))
+def test_the_difference_of_two_core_means_is_the_sum_of_the_shares(tasks):
+    names = [f"task {number}" for number in range(len(tasks))]
+    t, b, r = ({name: entry[place] for name, entry in zip(names, tasks, strict=True)} for place in range(3))
+    found = core_shares({name: t[name] - b[name] for name in names}, r)
+    # Means of at most 22 terms below 2.7.
+    assert found.difference_v1 == pytest.approx(core_mean(t, r) - core_mean(b, r), abs=1e-13)
+    assert found.difference_v2 is None
+    assert {(task.contribution_v2, task.share_v2) for task in found.tasks} == {(None, None)}
+    assert core_mean(r, r) == pytest.approx(0.0, abs=1e-15)
+    assert core_mean(dict.fromkeys(names, 1.0), r) == pytest.approx(1.0, rel=1e-12)
+
+
 def test_shares_of_no_difference_are_not_given():
     found = core_shares({"a": 0.1, "b": -0.1}, {"a": 0.25, "b": 0.25}, {"a": 0.25, "b": 0.25})
     assert found.difference_v1 == 0.0
@@ -190,6 +256,12 @@ def test_shares_of_no_difference_are_not_given():
         (lambda: core_shares({"boolq": 0.1}, {"boolQ": 0.6}, {"boolq": 0.6}), "did you mean 'boolQ'"),
         (lambda: core_shares({"boolq": 0.1}, {"boolq": 62.0}, {"boolq": 0.6}), "divide percentages"),
         (lambda: core_shares({}, {}, {}), "each task"),
+        (lambda: core_mean({}, {}), "not accuracies"),
+        (lambda: core_mean({"boolq": 62.0}, {"boolq": 0.6}), "not accuracies"),
+        (lambda: core_mean({"boolq": 0.6}, {"boolQ": 0.6}), "did you mean 'boolQ'"),
+        (lambda: core_mean({"boolq": 0.6}, {"boolq": 62.0}), "divide percentages"),
+        (lambda: above_chance([], 0.25, items=5), "not accuracies"),
+        (lambda: above_chance([0.3], 25.0, items=5), "share below 1"),
         (lambda: over_seeds({0: paired_mean([1.0], [0.0])}), "no information"),
     ],
 )

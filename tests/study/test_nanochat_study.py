@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from paribus.data.config import TokenizerConfig
 from paribus.data.tokenizer import Tokenizer
@@ -14,6 +15,7 @@ from paribus.experiment import loading
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import resolve_arms
 from paribus.experiment.spec import Experiment
+from paribus.trained import open_model
 
 TEXT = """
 study = "tiny"
@@ -166,3 +168,22 @@ def test_a_backbone_that_cannot_be_is_refused_at_plan_with_what_can(
     code, _, err = cli("plan", "study.toml")
     assert code != 0
     assert said in err
+
+
+def test_tables_that_are_stored_in_bfloat16_are_trained_kept_and_opened(
+    folder: Path, cli: Callable[..., tuple[int, str, str]]
+):
+    narrow = 'head_width = 16\ncompute = "bfloat16"\ntable_storage = "bfloat16"'
+    plan_of(folder, {"head_width = 16": narrow, "count = 3": "count = 1"})
+    code, out, err = cli("run", "study.toml")
+    assert (code, err) == (0, ""), err + out
+    [cell] = (folder / "runs" / "tiny" / "tiny" / "standard").iterdir()
+    tables = [
+        name for name in json.loads((cell / "cell.json").read_text("utf-8"))["initial_digests"] if "embed" in name
+    ]
+    assert "embedding" in tables
+    assert len(tables) > 1
+    trained = open_model(cell)
+    kept = trained.model.get_parameter("embedding")
+    assert trained.step == 10
+    assert kept.dtype == torch.bfloat16, "as it was trained, not widened"

@@ -23,6 +23,9 @@ FAMILIES = (
     "tunnel",
     "data",
     "importing",
+    "evaluating",
+    "finetuning",
+    "generating",
 )
 """in the order of the help"""
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""Corpora: prepare one, look into it, list what there is, and delete what no study needs."""
+"""Corpora: prepare one, look into it, list what there is, and delete what no study needs. And tasks: fetch them."""
 
 import shlex
 from pathlib import Path
@@ -10,7 +10,9 @@ from paribus.cli.options import RUNS, AsJson, Runs, ScaleName, import_from_here,
 from paribus.cli.output import open_console, print_json
 
 app = typer.Typer()
-data = typer.Typer(help="Corpora: prepare, inspect, list and delete them.", no_args_is_help=True)
+data = typer.Typer(help="Corpora: prepare, inspect, list and delete them; fetch tasks.", no_args_is_help=True)
+fetching = typer.Typer(help="Evaluation tasks: fetch them once.", no_args_is_help=True)
+data.add_typer(fetching, name="fetch")
 app.add_typer(data, name="data")
 
 _HUB, _FILES, _SPLITS, _TOKENS = "Hub", "Files", "Left out and held out", "Tokenizer"
@@ -272,6 +274,53 @@ def gc(
         print_json(listing.cleaning_as_json(found, deleted=delete))
     else:
         listing.show_cleaning(found, open_console(), deleted=delete)
+
+
+@fetching.callback()
+def _families() -> None:
+    """Evaluation tasks: fetch them once."""
+
+
+@fetching.command()
+def core(
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="default: eval_bundle", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch the 22 tasks of CORE (nanochat's eval_bundle.zip), compare their digest, and unpack them.
+
+    What was fetched already is compared and left as it is; what was cut goes on where it ended.
+    """
+    from paribus.downstream.core.bundle import read_bundle
+    from paribus.downstream.core.fetching import fetch_core
+    from paribus.downstream.core.official import FOLDER
+    from paribus.terminal import steps_of_preparation
+
+    folder = Path(FOLDER) if to is None else to
+    console = open_console(as_json)
+    try:
+        with steps_of_preparation(console) as show:
+            found = fetch_core(folder, progress=show)
+    except KeyboardInterrupt:
+        console.print("stopped; the same command continues: what came is kept", highlight=False)
+        raise typer.Exit(130) from None
+    bundle = read_bundle(found.folder)
+    missing = bundle.missing()
+    if as_json:
+        print_json({"folder": str(found.folder), "new": found.new, **bundle.as_json()})
+        return
+    items = sum(task.rows_found or 0 for task in bundle.tasks)
+    lines = [
+        f"{found.folder}: {'fetched' if found.new else 'is there already, unchanged'}",
+        f"{len(bundle.tasks)} tasks, {items:,} items, digest {bundle.digest[:12]}",
+        f"random baselines: v1 from {bundle.baselines_v1.source}; v2 "
+        + (f"from {bundle.baselines_v2.source}" if bundle.baselines_v2 else "unavailable: no copy of it was given"),
+        *(f"incomplete, so that no CORE comes of it: {label} {reason}" for label, reason in missing.items()),
+        f"ask a model: paribus evaluate CELL --core {shlex.quote(str(found.folder))}",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _is_experiment(target: str) -> bool:

@@ -46,6 +46,27 @@ def nanochat(
         show(found, open_console())
 
 
+@importing.command()
+def llama(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="folder in the Hugging Face layout: config.json, model.safetensors"),
+    ],
+    to: Annotated[Path | None, typer.Option("--to", help="default: imported/<folder>", show_default=False)] = None,
+    tokenizer: TokenizerFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import a Llama decoder that the PreNorm backbone can hold: weights, configuration and tokenizer."""
+    from paribus.interop.llama import import_llama
+    from paribus.interop.showing import llama_as_json, show_llama
+
+    found = import_llama(directory, to, tokenizer)
+    if as_json:
+        print_json(llama_as_json(found))
+    else:
+        show_llama(found, open_console())
+
+
 @app.command()
 def diagnose(
     folder: Annotated[

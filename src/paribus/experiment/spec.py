@@ -9,9 +9,9 @@ own: what the scale declares under `base`, `seeds` and `execution` is laid over 
 """
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paribus.experiment.arm import (
     REPLACED_WHOLE,
@@ -26,6 +26,7 @@ from paribus.experiment.arm import (
 )
 from paribus.experiment.control import SCHEDULE_ARM, with_longer_decay
 from paribus.experiment.design import Contrast, Margins, Scale
+from paribus.experiment.downstream import Downstream
 from paribus.experiment.metrics import MetricName, unit_of
 from paribus.experiment.seeds import (
     Calibration,
@@ -69,6 +70,7 @@ __all__ = [  # the schema has one door, whatever file a table stands in
     "Contrast",
     "Corpus",
     "DerivedArm",
+    "Downstream",
     "Effect",
     "Evaluation",
     "Execution",
@@ -147,10 +149,18 @@ class Experiment(Table):
     """the same arms at other learning rates, the baseline with another schedule, arms at other values of a field"""
     tuning: Tuning | None = None
     """fields that are searched first, arm by arm"""
+    downstream: Downstream | None = None
+    """evaluation sets that trained cells are asked"""
     calibration: Calibration | None = None
     """how hard the baseline alone found the task; `paribus calibrate` prints it, and no cell depends on it"""
     execution: Execution = Execution()
     """how cells run on this machine"""
+
+    @model_validator(mode="after")
+    def _tasks_of_text_are_asked_of_text(self) -> Self:
+        if self.downstream is not None and self.base.corpus.task is not None:
+            raise ValueError("downstream asks questions in words, and base.corpus is a synthetic task; leave it out")
+        return self
 
     def arm(self, name: str) -> Base:
         """The base with the arm's differences."""

@@ -2,7 +2,7 @@
 
 model.safetensors   parameters in float32 by our names
 model.json          format, backbone configuration, mechanisms by seam, digests of all files, where they come from; last
-recipe.toml         an experiment file that starts from this model's recipe; its reader's to change
+recipe.toml         where its recipe is known: an experiment file that starts from it; its reader's to change
 tokenizer.json      where a tokenizer was given
 
 A new folder is written aside and renamed. One that is there already is compared and completed file by file, and
@@ -30,7 +30,7 @@ from paribus.interop.errors import ForeignModelError
 from paribus.mechanisms import resolve
 from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.model.backbone import Backbone
-from paribus.model.build import abstract_model
+from paribus.model.build import abstract_model, store_tables
 from paribus.model.config import CONFIGS, ModelConfig
 from paribus.runs.records import explaining_storage, write_durably, write_flushed
 
@@ -102,7 +102,7 @@ def read(folder: Path) -> Imported:
             f"{folder} holds no imported model",
             expected=f"a folder with {MODEL}, as `paribus import` writes it",
             received="a folder without it" if folder.is_dir() else "no such folder",
-            remedy="import the model first: paribus import nanochat DIR",
+            remedy="import the model first: paribus import nanochat DIR, or paribus import llama DIR",
         ) from error
     except (OSError, ValueError) as error:
         raise _damaged(path, "a JSON file", f"{type(error).__name__}: {error}") from error
@@ -146,6 +146,8 @@ def with_values(
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[name])
+    if config.stored_tables == "bfloat16":
+        store_tables(model, torch.bfloat16)
     return model
 
 
@@ -238,7 +240,8 @@ def _digest(content: bytes) -> str:
 def _account(found: Imported | None) -> str:
     if found is None:
         return f"files, and no {MODEL}"
-    return f"the model of {found.origin.get('tag')}, step {found.origin.get('step')}"
+    step = found.origin.get("step")
+    return f"the model of {found.origin.get('tag')}" + ("" if step is None else f", step {step}")
 
 
 def _damaged(path: Path, expected: str, received: str) -> ForeignModelError:

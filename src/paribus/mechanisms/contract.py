@@ -108,7 +108,8 @@ class Reads(NamedTuple):
 
 
 class DepthRouting(Protocol):
-    """The residual path. `memory` is the mechanism's own immutable value, passed along by the backbone.
+    """The residual path. `memory` is the mechanism's own immutable value, passed along by the backbone. A read looks at
+    its own position alone, so that a memory never outlives the call that opened it.
 
     Stream, block sums and depth sources are float32 in every arm and every mode.
     """
@@ -136,19 +137,27 @@ class OutputMap(Protocol):
 
     Query heads are laid out by the key-value head that they share, so that `y * values.aggregated` is right under
     grouped queries and without. A map that looks at other positions must stay within the token's document and its past.
+
+    Where rows are continued token by token (`paribus.model.cache`), a map whose class says `position_local = True` is
+    given the new positions alone. One that does not say it may look back: it is given the whole row again, y and values
+    of the past among it, and its last positions are taken, which is right for every map and costs more.
     """
 
     def __call__(self, y: GroupedHeads, values: Values, document: Documents, /) -> GroupedHeads: ...
 
 
 class ValueMap(Protocol):
-    """(own value, value of the first layer, token ids) -> the value that attention aggregates."""
+    """(own value, value of the first layer, token ids) -> the value that attention aggregates, each position by itself:
+    where rows are continued it is given the new positions alone."""
 
     def __call__(self, own: Heads, first: Heads, tokens: Tokens, /) -> Heads: ...
 
 
 class AttentionMask(Protocol):
-    """(document index of each token) -> pairs (query, key) that may attend, or None for plain causal attention."""
+    """(document index of each token) -> pairs (query, key) that may attend, or None for plain causal attention.
+
+    Whether a pair may depends on nothing behind its query: a longer row has the pairs of a shorter one, and more.
+    """
 
     def __call__(self, document: Documents, /) -> AllowedPairs | None: ...
 

@@ -37,6 +37,8 @@ class RandomDirection(DeclaredModule):
     s |c| > 2 |y . r|: 87 % of tokens at head width 64 where cos(y, v) is 0.38, and more where it is larger. The
     gradient reaches v, and y, through |c| as it does in XSA; the sign and r carry none."""
 
+    position_local = True
+
     def __init__(self, geometry: Geometry, strength: float) -> None:
         super().__init__()
         self.strength = strength
@@ -76,6 +78,8 @@ class CommonMode(nn.Module):
 
 class Shrink(nn.Module):
     """Scales y to the norm that XSA would leave."""
+
+    position_local = True
 
     def __init__(self, strength: float, *, through_factor: bool) -> None:
         super().__init__()

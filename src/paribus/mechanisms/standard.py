@@ -46,6 +46,8 @@ class SerialResidual(nn.Module):
 class UnchangedOutput(nn.Module):
     """z = y."""
 
+    position_local = True
+
     def forward(self, y: GroupedHeads, values: Values, document: Documents) -> GroupedHeads:
         del values, document
         return y

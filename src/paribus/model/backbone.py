@@ -1,13 +1,15 @@
 """What every backbone is: token ids -> logits through four seams, built without values.
 
-The pieces that backbones share are functions on tensors: rotary phases, the attention mix, and the check of what a
-mechanism hands back.
+The pieces that backbones share are functions on tensors (rotary phases, the attention mix, the check of what a
+mechanism hands back) and the rows that a call is about. A layer asks `Rows` for what depends on where its tokens stand:
+`WholeRows` begin at position 0, which is training and every measurement; `paribus.model.cache` continues rows.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +17,112 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from paribus.errors import MechanismError
-from paribus.mechanisms.contract import Geometry, MechanismConfig, Reads, Seam, Tap
+from paribus.mechanisms.contract import AttentionMask, Geometry, MechanismConfig, OutputMap, Reads, Seam, Tap, Values
 from paribus.model.config import ModelConfig
 from paribus.roles import DeclaredModule
-from paribus.shapes import AllowedPairs, Documents, Heads, KvHeads, Logits, Stream, Tokens
+from paribus.shapes import (
+    AllowedPairs,
+    AskedStream,
+    Documents,
+    GroupedHeads,
+    Heads,
+    Keys,
+    KvHeads,
+    Logits,
+    ReadPairs,
+    Stream,
+    Tokens,
+)
 
 Config = TypeVar("Config", bound=ModelConfig)
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """The tokens of one call, and what a layer needs to know of the row that each stands in. `layer` is the layer's
+    index, under which rows that continue find what they keep."""
+
+    @property
+    def tokens(self) -> Tokens: ...
+
+    @property
+    def before(self) -> Tokens | None:
+        """[batch 1] the token before each row's first one here, None where that is the first of the row."""
+        ...
+
+    def phases(self, head_width: int, base: float) -> tuple[Tensor, Tensor]:
+        """`rotary_phases` of the tokens' positions, with an axis for the batch where positions differ."""
+        ...
+
+    def joined(self, mask: nn.Module) -> Tensor | None:
+        """Whether a token may attend to the one before it, for every token that has one here or in `before`:
+        [batch time], or [batch time - 1] where there is no `before`; None where all may."""
+        ...
+
+    def attend(
+        self, layer: int, q: Heads, k: KvHeads, v: KvHeads, mask: nn.Module, window: int | None = None
+    ) -> tuple[Heads, ReadPairs | None]:
+        """The attention mix over each token's past, at most `window` earlier positions of it, and which pairs it was
+        limited to."""
+        ...
+
+    def mapped(self, layer: int, output_map: nn.Module, y: GroupedHeads, values: Values) -> Any:
+        """z of the layer's output map; see `broken_contract` for what is made of another answer."""
+        ...
+
+    def asked(self, x: Stream) -> AskedStream:
+        """The positions whose logits are wanted: all, or one a row."""
+        ...
+
+
+@dataclass(frozen=True)
+class WholeRows:
+    """Rows from their first token on."""
+
+    tokens: Tokens
+    document: Documents
+    before: None = None
+
+    def phases(self, head_width: int, base: float) -> tuple[Tensor, Tensor]:
+        return rotary_phases(self.tokens.shape[1], head_width, base, self.tokens.device)
+
+    def joined(self, mask: nn.Module) -> Tensor | None:
+        allowed = cast(AttentionMask, mask)(self.document)
+        return None if allowed is None else allowed.diagonal(offset=-1, dim1=-2, dim2=-1)
+
+    def attend(
+        self, layer: int, q: Heads, k: KvHeads, v: KvHeads, mask: nn.Module, window: int | None = None
+    ) -> tuple[Heads, AllowedPairs | None]:
+        del layer
+        allowed = cast(AttentionMask, mask)(self.document)
+        if window is not None and window < q.shape[1] - 1:
+            near = window_pairs(q.shape[1], window, q.device)
+            allowed = near.expand(len(q), -1, -1) if allowed is None else allowed & near
+        return attend(q, k, v, allowed), allowed
+
+    def mapped(self, layer: int, output_map: nn.Module, y: GroupedHeads, values: Values) -> Any:
+        del layer
+        return cast(OutputMap, output_map)(y, values, self.document)
+
+    def asked(self, x: Stream) -> AskedStream:
+        return x
+
+
+RowsOfCall = TypeVar("RowsOfCall", bound=Rows)
+
+
+@runtime_checkable
+class Past(Protocol[RowsOfCall]):
+    """What is kept of rows that are continued; `paribus.model.cache.Cache` is one. It is named here by what a backbone
+    asks of it, so that training does not depend on how it is kept."""
+
+    def appended(self, tokens: Tokens, lengths: Tensor | None, *, last_only: bool) -> RowsOfCall:
+        """The tokens as rows that stand behind what is kept."""
+        ...
+
+    def advance(self, rows: RowsOfCall) -> None:
+        """The rows have passed through every layer: they are past from now on."""
+        ...
 
 
 class Backbone(DeclaredModule, Generic[Config]):
@@ -42,12 +144,30 @@ class Backbone(DeclaredModule, Generic[Config]):
 
     def forward(self, tokens: Tokens, document: Documents, tap: Tap | None = None) -> Logits:
         """In the precision of the configuration, in which products are bfloat16 and everything that adds up is not."""
-        if self.config.compute == "float32":
-            return self.logits(tokens, document, tap)
-        with torch.autocast(tokens.device.type, torch.bfloat16):
-            return self.logits(tokens, document, tap)
+        with self._precision(tokens.device):
+            return self.logits(WholeRows(tokens, document), tap)
 
-    def logits(self, tokens: Tokens, document: Documents, tap: Tap | None) -> Logits:
+    @torch.no_grad()
+    def extend(
+        self, tokens: Tokens, cache: Past[Any], lengths: Tensor | None = None, *, last_only: bool = False
+    ) -> Tensor:
+        """Logits [batch time vocab] of tokens that stand behind what the cache holds of their rows, which keeps them.
+
+        Of row i the first `lengths[i]` tokens are taken, all where None; logits of the others mean nothing. Every row
+        is one document from position 0, and any split of it into calls gives the logits of `forward` on the whole up to
+        rounding. With `last_only` they are those at each row's last token alone, [batch vocab]. ParibusError for tokens
+        that do not fit the cache.
+        """
+        rows = cache.appended(tokens, lengths, last_only=last_only)
+        with self._precision(tokens.device):
+            logits = self.logits(rows, None)
+        cache.advance(rows)
+        return logits.squeeze(1) if last_only else logits
+
+    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        return nullcontext() if self.config.compute == "float32" else torch.autocast(device.type, torch.bfloat16)
+
+    def logits(self, rows: Rows, tap: Tap | None) -> Logits:
         """The backbone itself, from the embedding to the head."""
         raise NotImplementedError
 
@@ -77,9 +197,10 @@ def geometry_of(config: ModelConfig, mechanisms: Mapping[Seam, MechanismConfig])
 @cache
 def rotary_phases(time: int, head_width: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
     """cos and sin of position * base^(-2i/head_width), each [time, 1, head_width / 2], from float64."""
-    frequencies = base ** (-torch.arange(0, head_width, 2, dtype=torch.float64) / head_width)
-    angles = torch.arange(time, dtype=torch.float64)[:, None] * frequencies
-    return angles.cos().float()[:, None].to(device), angles.sin().float()[:, None].to(device)
+    with torch.inference_mode(False):  # they are kept, and a training step may be the next to read them
+        frequencies = base ** (-torch.arange(0, head_width, 2, dtype=torch.float64) / head_width)
+        angles = torch.arange(time, dtype=torch.float64)[:, None] * frequencies
+        return angles.cos().float()[:, None].to(device), angles.sin().float()[:, None].to(device)
 
 
 def rotate(heads: Heads, cos: Tensor, sin: Tensor) -> Heads:
@@ -88,15 +209,25 @@ def rotate(heads: Heads, cos: Tensor, sin: Tensor) -> Heads:
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
 
 
-def attend(q: Heads, k: KvHeads, v: KvHeads, allowed: AllowedPairs | None) -> Heads:
+@cache
+def window_pairs(time: int, earlier: int, device: torch.device) -> AllowedPairs:
+    """[1 time time] pairs (query, key) with the key at the query's own position or up to `earlier` before it."""
+    with torch.inference_mode(False):
+        position = torch.arange(time, device=device)
+        behind = position[:, None] - position
+        return ((behind >= 0) & (behind <= earlier))[None]
+
+
+def attend(q: Heads, k: Keys, v: Keys, allowed: ReadPairs | None, *, causal: bool = True) -> Heads:
     """softmax(q . k / sqrt(head_width)) v over earlier positions, and over `allowed` pairs only where that is given.
 
-    k and v may have fewer heads than q: query head h reads key-value head h // (heads / kv_heads).
+    k and v may have fewer heads than q: query head h reads key-value head h // (heads / kv_heads). Without `causal` all
+    keys are read where no pairs are given: those of one query that is the row's last.
     """
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     grouped = q.shape[1] != k.shape[1]
     if allowed is None:
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
     else:
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None], enable_gqa=grouped)
     return mixed.transpose(1, 2)

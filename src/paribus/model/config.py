@@ -29,10 +29,12 @@ class PrenormConstants(_Numbers):
     """query heads that share one key-value head, 1 to all of them (grouped queries, Ainslie et al. 2305.13245)"""
     rotary_base: Annotated[float, Field(gt=1.0)] = 10_000.0
     """base of the rotary frequencies (Su et al. 2104.09864)"""
-    norm_eps: Annotated[float, Field(gt=0.0, le=1e-6)] = 1e-6
-    """added to the mean square in every RMS norm; larger values would break step-0 parity of depth routings"""
+    norm_eps: Annotated[float, Field(gt=0.0, le=1e-5)] = 1e-6
+    """added to the mean square in every RMS norm; depth routings take at most 1e-6, or step-0 parity would break"""
     qk_norm: bool = True
     """RMS-normalise queries and keys per head, without gain"""
+    normalise_embedding: Annotated[bool, Field(exclude_if=lambda value: value is True)] = True
+    """RMS-normalise the embedding before the first layer, without gain; models of others may not"""
     embedding_std: Positive = 0.02
     """standard deviation of the tied embedding's initial rows"""
     compute: Compute = "float32"

@@ -11,7 +11,6 @@ its own. Every constant is a field of `paribus.model.config.NanochatConstants`.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -21,10 +20,8 @@ from torch.nn import functional
 from paribus.kernels.precision import wide
 from paribus.mechanisms import IDENTITY
 from paribus.mechanisms.contract import (
-    AttentionMask,
     DepthRouting,
     MechanismConfig,
-    OutputMap,
     Reads,
     Seam,
     Site,
@@ -32,10 +29,10 @@ from paribus.mechanisms.contract import (
     ValueMap,
     Values,
 )
-from paribus.model.backbone import Backbone, attend, broken_contract, geometry_of, on_each, rotary_phases, rotate
+from paribus.model.backbone import Backbone, Rows, broken_contract, geometry_of, on_each, rotate
 from paribus.model.config import NanochatConfig
 from paribus.roles import ZEROS, DeclaredModule, Init, Role
-from paribus.shapes import AllowedPairs, Documents, Heads, Logits, Stream, Tokens
+from paribus.shapes import Heads, Logits, Stream, Tokens
 
 
 def spread(half_width: float) -> Init:
@@ -106,14 +103,6 @@ class Residuals(DeclaredModule):
         ]
 
 
-@cache
-def window_pairs(time: int, earlier: int, device: torch.device) -> AllowedPairs:
-    """[1 time time] pairs (query, key) with the key at the query's own position or up to `earlier` before it."""
-    position = torch.arange(time, device=device)
-    behind = position[:, None] - position
-    return ((behind >= 0) & (behind <= earlier))[None]
-
-
 class Attention(DeclaredModule):
     def __init__(self, config: NanochatConfig, layer: int, seams: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -143,25 +132,22 @@ class Attention(DeclaredModule):
         return own + gate.to(own.dtype) * vector.to(own.dtype)
 
     def forward(
-        self, x: Reads, first_value: Heads | None, tokens: Tokens, document: Documents, layer: int, tap: Tap | None
+        self, x: Reads, first_value: Heads | None, rows: Rows, layer: int, tap: Tap | None
     ) -> tuple[Stream, Heads]:
         """The sublayer's output and this layer's own value (layer 0's is what ValueMaps of later layers receive)."""
         q, k, own = self.project("query", x.q), self.project("key", x.k), self.project("value", x.v)
-        embedded = self.with_embedding(own, x.v, tokens)
-        v = cast(ValueMap, self.value_map)(embedded, own if first_value is None else first_value, tokens)
+        embedded = self.with_embedding(own, x.v, rows.tokens)
+        v = cast(ValueMap, self.value_map)(embedded, own if first_value is None else first_value, rows.tokens)
         if not isinstance(v, Tensor) or v.shape != own.shape:
             raise broken_contract(self.value_map, layer, "[batch time kv_head head_width]", own, v)
         # By minus the position's phase, as in nanochat: weights of its checkpoints depend on the sense of rotation.
-        cos, sin = rotary_phases(q.shape[1], self.config.head_width, self.config.rotary_base, q.device)
+        cos, sin = rows.phases(self.config.head_width, self.config.rotary_base)
         q, k = (self.config.qk_gain * self._normed(rotate(t, cos, -sin)) for t in (q, k))
-        allowed = cast(AttentionMask, self.mask)(document)
-        if self.window is not None and self.window < q.shape[1] - 1:
-            near = window_pairs(q.shape[1], self.window, q.device)
-            allowed = near.expand(len(q), -1, -1) if allowed is None else allowed & near
+        mixed, allowed = rows.attend(layer, q, k, v, self.mask, self.window)
         # Query heads beside the key-value head that they share: views, whatever the size of a group.
-        y = attend(q, k, v, allowed).unflatten(2, (self.config.kv_heads, -1))
+        y = mixed.unflatten(2, (self.config.kv_heads, -1))
         values = Values(v.unsqueeze(3), own.unsqueeze(3))
-        z = cast(OutputMap, self.output_map)(y, values, document)
+        z = rows.mapped(layer, self.output_map, y, values)
         if not isinstance(z, Tensor) or z.shape != y.shape or z.dtype != y.dtype:
             raise broken_contract(self.output_map, layer, "[batch time kv_head group head_width]", y, z)
         if tap is not None:
@@ -215,26 +201,28 @@ class Nanochat(Backbone[NanochatConfig]):
     def norm(self, x: Stream) -> Stream:
         return functional.rms_norm(x, x.shape[-1:], None, self.config.norm_eps)
 
-    def smeared(self, x: Stream, document: Documents) -> Stream:
-        """A share of the previous token's embedding joins each token's, where layer 0 may attend to that token."""
-        first = cast(Sequence[Layer], self.layers)[0]
-        allowed = cast(AttentionMask, first.attention.mask)(document)
+    def smeared(self, rows: Rows) -> Stream:
+        """The normalised embedding of each token, which a share of the previous token's joins, where layer 0 may attend
+        to that token."""
+        tokens = rows.tokens if rows.before is None else torch.cat((rows.before, rows.tokens), dim=1)
+        x = self.norm(wide(functional.embedding(tokens, self.get_parameter("embedding"))))
         gate = functional.linear(x[:, 1:, : self.config.smear_channels], self.get_parameter("smear_gate")).sigmoid()
         joined = self.get_parameter("smear_scale") * gate * x[:, :-1]
-        if allowed is not None:
-            joined = joined * allowed.diagonal(offset=-1, dim1=-2, dim2=-1).unsqueeze(-1)
-        return torch.cat((x[:, :1], x[:, 1:] + joined), dim=1)
+        joins = rows.joined(cast(Sequence[Layer], self.layers)[0].attention.mask)
+        if joins is not None:
+            joined = joined * joins.unsqueeze(-1)
+        following = x[:, 1:] + joined
+        return torch.cat((x[:, :1], following), dim=1) if rows.before is None else following
 
-    def logits(self, tokens: Tokens, document: Documents, tap: Tap | None) -> Logits:
+    def logits(self, rows: Rows, tap: Tap | None) -> Logits:
         routing = cast(DepthRouting, self.routing)
-        x = self.norm(wide(functional.embedding(tokens, self.get_parameter("embedding"))))
-        memory = routing.open(self.smeared(x, document))
+        memory = routing.open(self.smeared(rows))
         layers = cast(Sequence[Layer], self.layers)
 
         def one(index: int, memory: Any, first_value: Heads | None) -> tuple[Any, Heads]:
             layer = layers[index]
             reads = on_each(self.norm, routing.read(memory, index, Site.ATTENTION, tap))
-            delta, own_value = layer.attention(reads, first_value, tokens, document, index, tap)
+            delta, own_value = layer.attention(reads, first_value, rows, index, tap)
             memory = routing.write(memory, delta, index, Site.ATTENTION)
             delta = layer.mlp(on_each(self.norm, routing.read(memory, index, Site.MLP, tap)))
             return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value
@@ -242,6 +230,6 @@ class Nanochat(Backbone[NanochatConfig]):
         first_value = None
         for index in range(len(layers)):
             memory, first_value = self.one_layer(one, index, memory, first_value)
-        logits = functional.linear(self.norm(routing.close(memory, tap)), self.get_parameter("head"))
+        logits = functional.linear(self.norm(rows.asked(routing.close(memory, tap))), self.get_parameter("head"))
         logits = wide(logits[..., : self.config.vocabulary_size])
         return self.config.logit_softcap * torch.tanh(logits / self.config.logit_softcap)

@@ -14,10 +14,8 @@ from torch.nn import functional
 
 from paribus.kernels.precision import wide
 from paribus.mechanisms.contract import (
-    AttentionMask,
     DepthRouting,
     MechanismConfig,
-    OutputMap,
     Reads,
     Seam,
     Site,
@@ -25,10 +23,10 @@ from paribus.mechanisms.contract import (
     ValueMap,
     Values,
 )
-from paribus.model.backbone import Backbone, attend, broken_contract, geometry_of, on_each, rotary_phases, rotate
+from paribus.model.backbone import Backbone, Rows, broken_contract, geometry_of, on_each, rotate
 from paribus.model.config import PrenormConfig
 from paribus.roles import ONES, DeclaredModule, Init, Role
-from paribus.shapes import Documents, Heads, Logits, Stream, Tokens
+from paribus.shapes import Heads, Logits, Stream
 
 
 class Norm(DeclaredModule):
@@ -57,22 +55,22 @@ class Attention(DeclaredModule):
         return functional.linear(x, self.get_parameter(name)).unflatten(-1, (-1, self.config.head_width))
 
     def forward(
-        self, x: Reads, first_value: Heads | None, tokens: Tokens, document: Documents, layer: int, tap: Tap | None
+        self, x: Reads, first_value: Heads | None, rows: Rows, layer: int, tap: Tap | None
     ) -> tuple[Stream, Heads]:
         """The sublayer's output and this layer's own value (layer 0's is what ValueMaps of later layers receive)."""
         q, k, own = self.project("query", x.q), self.project("key", x.k), self.project("value", x.v)
-        v = cast(ValueMap, self.value_map)(own, own if first_value is None else first_value, tokens)
+        v = cast(ValueMap, self.value_map)(own, own if first_value is None else first_value, rows.tokens)
         if not isinstance(v, Tensor) or v.shape != own.shape:
             raise broken_contract(self.value_map, layer, "[batch time kv_head head_width]", own, v)
         if self.config.qk_norm:
             q, k = (functional.rms_norm(t, t.shape[-1:], None, self.config.norm_eps) for t in (q, k))
-        cos, sin = rotary_phases(q.shape[1], self.config.head_width, self.config.rotary_base, q.device)
+        cos, sin = rows.phases(self.config.head_width, self.config.rotary_base)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        allowed = cast(AttentionMask, self.mask)(document)
+        mixed, allowed = rows.attend(layer, q, k, v, self.mask)
         # Query heads beside the key-value head that they share: views, whatever the size of a group.
-        y = attend(q, k, v, allowed).unflatten(2, (self.config.kv_heads, -1))
+        y = mixed.unflatten(2, (self.config.kv_heads, -1))
         values = Values(v.unsqueeze(3), own.unsqueeze(3))
-        z = cast(OutputMap, self.output_map)(y, values, document)
+        z = rows.mapped(layer, self.output_map, y, values)
         if not isinstance(z, Tensor) or z.shape != y.shape or z.dtype != y.dtype:
             raise broken_contract(self.output_map, layer, "[batch time kv_head group head_width]", y, z)
         if tap is not None:
@@ -121,17 +119,19 @@ class Prenorm(Backbone[PrenormConfig]):
         self.routing = mechanisms[Seam.ROUTING].build(geometry, -1)
         self.output_norm = Norm(config.width, config.norm_eps)
 
-    def logits(self, tokens: Tokens, document: Documents, tap: Tap | None) -> Logits:
+    def logits(self, rows: Rows, tap: Tap | None) -> Logits:
         routing = cast(DepthRouting, self.routing)
         embedding = self.get_parameter("embedding")
-        x0 = functional.embedding(tokens, embedding)
-        memory = routing.open(functional.rms_norm(x0, x0.shape[-1:], None, self.config.norm_eps))
+        x0 = functional.embedding(rows.tokens, embedding)
+        if self.config.normalise_embedding:
+            x0 = functional.rms_norm(x0, x0.shape[-1:], None, self.config.norm_eps)
+        memory = routing.open(x0)
         layers = cast(Sequence[Layer], self.layers)
 
         def one(index: int, memory: Any, first_value: Heads | None) -> tuple[Any, Heads]:
             layer = layers[index]
             reads = on_each(layer.attention_norm, routing.read(memory, index, Site.ATTENTION, tap))
-            delta, own_value = layer.attention(reads, first_value, tokens, document, index, tap)
+            delta, own_value = layer.attention(reads, first_value, rows, index, tap)
             memory = routing.write(memory, delta, index, Site.ATTENTION)
             delta = layer.mlp(on_each(layer.mlp_norm, routing.read(memory, index, Site.MLP, tap)))
             return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value
@@ -139,4 +139,4 @@ class Prenorm(Backbone[PrenormConfig]):
         first_value = None
         for index in range(len(layers)):
             memory, first_value = self.one_layer(one, index, memory, first_value)
-        return wide(functional.linear(self.output_norm(routing.close(memory, tap)), embedding))
+        return wide(functional.linear(self.output_norm(rows.asked(routing.close(memory, tap))), embedding))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from paribus.errors import StudyFolderError
 from paribus.experiment.metrics import BITS_PER_BYTE, NLL, parse
 from paribus.experiment.spec import Key
+from paribus.reading.answers import ReadAnswers, read_answers
 from paribus.reading.learning import curve_metric, slice_nll
 from paribus.report.content import Measurement
 from paribus.runs import layout
@@ -120,6 +121,13 @@ class ReadCell:
         field = QUANTITIES[asked.quantity]
         values = [getattr(m, field) for m in self.measurements if m.split == split and not m.mid_schedule]
         return values[0] if values else None
+
+    @cached_property
+    def answers(self) -> tuple[ReadAnswers, ...]:
+        """To downstream tasks: the cell's own, then those after each fine-tuning. Empty where it is not complete."""
+        if self.folder is None or self.state != "complete":
+            return ()
+        return read_answers(self.folder, "/".join(map(str, self.key[:3])), self.summary)
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:

@@ -7,6 +7,15 @@ records live by idea in `of_cells`, `of_contrasts` and `of_conduct`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paribus.report.of_answers import (
+    CoreDifferenceRow,
+    CoreRow,
+    CoreShareRow,
+    CounterfactualRow,
+    LettersRow,
+    TaskPairRow,
+    TaskRow,
+)
 from paribus.report.of_cells import (
     EVERY_POSITION,
     CellRow,
@@ -27,7 +36,6 @@ from paribus.report.of_contrasts import (
     GapForm,
     PairRow,
     PublishedRow,
-    TaskRow,
 )
 from paribus.report.of_overlap import OverlapRow
 from paribus.report.of_retrieval import RetrievalRow
@@ -42,7 +50,11 @@ __all__ = [
     "BudgetGap",
     "BudgetSummary",
     "CellRow",
+    "CoreDifferenceRow",
+    "CoreRow",
+    "CoreShareRow",
     "CostRow",
+    "CounterfactualRow",
     "Curve",
     "DiagnosticText",
     "DiagnosticValue",
@@ -51,6 +63,7 @@ __all__ = [
     "HeldEqual",
     "InterventionText",
     "InterventionValue",
+    "LettersRow",
     "Look",
     "Measurement",
     "NoiseRow",
@@ -63,6 +76,7 @@ __all__ = [
     "RouteChange",
     "SensitivityRow",
     "TaskContent",
+    "TaskPairRow",
     "TaskRow",
     "TrialRow",
     "TuningSummary",
@@ -106,7 +120,17 @@ class ReportContent:
     tuning: tuple[TuningSummary, ...] = ()
     published: tuple[PublishedRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
-    """downstream tasks of a text"""
+    """downstream tasks of a text, each contrast over seeds"""
+    task_pairs: tuple[TaskPairRow, ...] = ()
+    """the same, each pair of checkpoints"""
+    core: tuple[CoreRow, ...] = ()
+    """CORE and ChatCORE of single models, or why there is none"""
+    core_differences: tuple[CoreDifferenceRow, ...] = ()
+    core_shares: tuple[CoreShareRow, ...] = ()
+    letters: tuple[LettersRow, ...] = ()
+    """which choices single models name"""
+    counterfactuals: tuple[CounterfactualRow, ...] = ()
+    """what arms score with each question swapped for another item's"""
     robustness: tuple[RateRow, ...] = ()
     """of a text: the contrasts at other learning rates, where the file declares them; those of a task are in `task`"""
     sensitivity: tuple[SensitivityRow, ...] = ()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Protocol, TypeVar
 
+from paribus.report.answers_door import due_counterfactuals, due_of_models, due_of_pairs, due_tasks
 from paribus.report.content import (
     CellRow,
     CostRow,
@@ -19,7 +20,6 @@ from paribus.report.content import (
     NoiseRow,
     PublishedRow,
     ReportContent,
-    TaskRow,
     TrialRow,
 )
 from paribus.report.evidence import Shown, is_due, may_compare, may_tell, reference_arm, shown_rows, uncounted_seeds
@@ -59,7 +59,13 @@ def due(content: ReportContent) -> ReportContent:
         trials=tuple(_trial(row, content.trials, may_compare(rows, row.scale)) for row in content.trials),
         tuning=tuple(row if may_compare(rows, row.scale) else replace(row, sentence="") for row in content.tuning),
         published=tuple(_published(row, is_due(rows, row.contrast, row.scale)) for row in content.published),
-        tasks=tuple(_task(row, rows) for row in content.tasks),
+        tasks=due_tasks(content.tasks, rows),
+        task_pairs=due_of_pairs(content.task_pairs, rows),
+        core=due_of_models(content.core, rows),
+        core_differences=due_of_pairs(content.core_differences, rows),
+        core_shares=due_of_pairs(content.core_shares, rows),
+        letters=due_of_models(content.letters, rows),
+        counterfactuals=due_counterfactuals(content.counterfactuals, rows),
         robustness=due_rates(content.robustness, rows),
         sensitivity=due_sensitivity(content.sensitivity, rows),
         task=None if content.task is None else due_task(content.task, rows),
@@ -146,12 +152,3 @@ def _trial(row: TrialRow, trials: Sequence[TrialRow], is_shown: bool) -> TrialRo
 
 def _published(row: PublishedRow, is_shown: bool) -> PublishedRow:
     return row if is_shown else replace(row, ours=None, ours_interval=None, word="", sentence="")
-
-
-def _task(row: TaskRow, rows: Sequence[Shown]) -> TaskRow:
-    """Before it is due the score of the baseline stays where it is the scale's one arm: two baselines would compare."""
-    if is_due(rows, row.contrast, row.scale):
-        return row
-    baselines = {of.reference_arm for of in rows if (of.name, of.scale) == (row.contrast, row.scale)}
-    mean = row.baseline_mean if baselines == {reference_arm(rows, row.scale)} else None
-    return replace(row, baseline_mean=mean, treatment_mean=None, difference=None, interval=None, mcnemar_p=(), note="")

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from paribus.report import tuning
 from paribus.report.content import ReportContent
+from paribus.report.core_shares import core_differences_table, core_table, shares_table
 from paribus.report.costs import gains_table
 from paribus.report.estimates import estimates_table
 from paribus.report.evidence import Shown, may_compare
 from paribus.report.tables import Table, seeds_table, verdict_table, without_empty_columns
+from paribus.report.tasks import counterfactual_table, pairs_table, tasks_table
 from paribus.stats.rounding import MINUS
 
 PAGE_ROWS = 40
@@ -56,6 +58,12 @@ def tex_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
         "verdicts": verdict_table(rows, content.parameters),
         "estimates": estimates_table(rows, content.estimates),
         "cost": gains_table(content.costs, content.loss_unit),
+        "tasks": tasks_table(content.tasks),
+        "task-pairs": pairs_table(content.task_pairs),
+        "core": core_table(content.core),
+        "core-differences": core_differences_table(content.core_differences),
+        "core-shares": shares_table(content.core_shares),
+        "counterfactuals": counterfactual_table(content.counterfactuals),
         "tuning": tuning.trials_table(content.trials, scales),
         "seeds": seeds_table(content.cells, content.loss_unit),
     }

@@ -10,13 +10,13 @@ from paribus.report.content import DiagnosticValue, InterventionValue, Measureme
 from paribus.report.door import due
 from paribus.report.evidence import shown_rows
 
-FORMAT = 5
+FORMAT = 6
 """version of the layout
 
 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names; 3 what could still be wrong,
 looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements; 4
 synthetic tasks, contrasts at other learning rates, and on test documents without overlap; 5 other schedules and other
-values of a field.
+values of a field; 6 tasks as one record each, their pairs of checkpoints, CORE, predicted letters, swapped questions.
 """
 
 FACTS = ("caveats", "repeat_command", "pairing_proven", "environment", "corpus")
@@ -38,6 +38,12 @@ RECORDS = (
     "tuning",
     "published",
     "tasks",
+    "task_pairs",
+    "core",
+    "core_differences",
+    "core_shares",
+    "letters",
+    "counterfactuals",
     "robustness",
     "sensitivity",
     "retrieval",

@@ -4,8 +4,10 @@ wrong, and how to repeat it. Tables of pairs by seed, of readings and of facts s
 import re
 from collections.abc import Sequence
 
+from paribus.report.answers_section import TITLE as TASKS
 from paribus.report.budgets import multipliers_table
 from paribus.report.content import ReportContent
+from paribus.report.core_shares import core_differences_table, core_table
 from paribus.report.costs import gains_table
 from paribus.report.envelopes import envelopes_table
 from paribus.report.estimates import estimates_table
@@ -21,6 +23,7 @@ from paribus.report.sensitivity import schedule_sentences, sensitivity_table
 from paribus.report.tables import Table, to_markdown, verdict_table, without_empty_columns
 from paribus.report.task_arm_tables import acquired_by_seed_table, chance_table, learnt_table
 from paribus.report.task_tables import acquisition_table, differences_table
+from paribus.report.tasks import counterfactual_table, tasks_table
 from paribus.report.tuning import summaries_table
 
 
@@ -47,6 +50,13 @@ def report(content: ReportContent, rows: Sequence[Shown]) -> str:
     envelopes = envelopes_table(content.budget_gaps, content.gap_forms, content.budget_summaries, content.loss_unit)
     parts += [_table("Beyond the budget", multipliers_table(content.budget_summaries), envelopes)]
     parts += [_table("Cost", gains_table(content.costs, content.loss_unit))]
+    answered = (
+        tasks_table(content.tasks),
+        core_table(content.core),
+        core_differences_table(content.core_differences),
+        counterfactual_table(content.counterfactuals),
+    )
+    parts += [_table(TASKS, *answered)]
     parts += [
         _table("Tuning", summaries_table(content.tuning)),
         _table("Published figures", published_table(content.published)),

@@ -134,25 +134,3 @@ class PublishedRow:
     """replicated, smaller, contradicted, related evidence or not settled; empty before ours is due"""
     sentence: str
     caveats: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class TaskRow:
-    """One downstream task under one contrast; tasks never get a verdict word here unless a contrast is about them."""
-
-    contrast: str
-    scale: str
-    task: str
-    metric: str
-    chance: float | None
-    baseline_mean: float | None
-    treatment_mean: float | None
-    difference: float | None
-    interval: tuple[float, float] | None
-    """t interval over seeds, at the level of the verdict's; None below three"""
-    seeds: int
-    mcnemar_p: tuple[float, ...]
-    """exact, one a checkpoint pair, never pooled; empty without items"""
-    admitted: bool
-    """whether the baseline clears chance by two standard errors and is below 0.98"""
-    note: str = ""

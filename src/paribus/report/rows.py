@@ -12,9 +12,28 @@ from typing import Any
 
 from paribus.report.content import CellRow, CostRow, EstimateRow, ReportContent
 from paribus.report.evidence import Shown
+from paribus.report.of_answers import (
+    CoreDifferenceRow,
+    CoreRow,
+    CoreShareRow,
+    CounterfactualRow,
+    LettersRow,
+    TaskPairRow,
+    TaskRow,
+)
 from paribus.stats.verdict import Verdict
 
 _INTERVALS = ("interval",)
+_OF_TASKS = (
+    ("tasks", "tasks", TaskRow),
+    ("task-pairs", "task_pairs", TaskPairRow),
+    ("core", "core", CoreRow),
+    ("core-differences", "core_differences", CoreDifferenceRow),
+    ("core-shares", "core_shares", CoreShareRow),
+    ("letters", "letters", LettersRow),
+    ("counterfactuals", "counterfactuals", CounterfactualRow),
+)
+"""stem of the file, field of the content, kind of its records"""
 
 
 def csv_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
@@ -40,6 +59,7 @@ def csv_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
                 for seed, difference in zip(gap.seeds, gap.differences, strict=True)
             ),
         ),
+        **{f"{name}.csv": _of_records(kind, getattr(content, field)) for name, field, kind in _OF_TASKS},
         "trials.csv": _table(
             ("scale", "arm", "knob", "value", "trial_seed", "score_nats_per_token", "chosen"),
             (

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paribus.report import budgets, costs, envelopes, figures, noise, published, tables, tasks, tuning
+from paribus.report import budgets, costs, envelopes, figures, noise, published, tables, tuning
+from paribus.report.answers_section import answers_section
 from paribus.report.blocks import Absent, Block, PageFigure, PageTable, Section, picture_figure
 from paribus.report.by_seed import by_seed_table
 from paribus.report.content import ReportContent
@@ -62,7 +63,7 @@ def assemble(content: ReportContent, rows: Sequence[Shown]) -> Page:
         *([] if content.task is None else [retrieval_section(content.retrieval)]),
         _interventions(content, rows),
         _cost(content, rows),
-        _tasks(content),
+        answers_section(content, rows, _WAITS if _waits(rows) else ""),
         _tuning(content, rows),
         _published(content),
         _held_equal(content),
@@ -200,12 +201,6 @@ def _cost(content: ReportContent, rows: Sequence[Shown]) -> Part:
     drawn = () if picture is None else (picture_figure("", caption, picture, "cost"),)
     found = _tables("cost", [costs.gains_table(content.costs, content.loss_unit), costs.machines_table(content.costs)])
     return Section("cost", title, (f"Gains: {_WAITS[0].lower()}{_WAITS[1:]}",) if waits else (), drawn, found)
-
-
-def _tasks(content: ReportContent) -> Part:
-    found = _tables("tasks", [tasks.tasks_table(content.tasks)])
-    title = "Downstream tasks"
-    return Section("tasks", title, tables=found) if found else Absent(title, "No task was evaluated.")
 
 
 def _tuning(content: ReportContent, rows: Sequence[Shown]) -> Part:

@@ -12,6 +12,7 @@ from paribus.report.content import (
 )
 from paribus.report.evidence import shown
 from paribus.report.overlap import due_overlap
+from paribus.reporting.answers import answers_content
 from paribus.reporting.budgets import budgets
 from paribus.reporting.caveats import caveats
 from paribus.reporting.costs import costs
@@ -26,7 +27,6 @@ from paribus.reporting.retrieval import retrieval
 from paribus.reporting.robustness import robustness
 from paribus.reporting.sensitivity import sensitivity
 from paribus.reporting.task_study import task_content
-from paribus.reporting.tasks import tasks
 from paribus.stats.rule import Verdict
 from paribus.tuning.reading import ReadTuning
 from paribus.tuning.showing import trial_rows, tuning_caveats, tuning_summaries
@@ -53,6 +53,7 @@ def report_content(
     told = overlap_caveats(due_overlap(without_overlap, [shown(verdict) for verdict in verdicts]))
     changes, lost_routes = route_changes(complete)
     of_task = task_content(study, verdicts, planned)
+    answered = answers_content(study, verdicts, complete)
     values = tuple(value for cell in complete for value in diagnostics(study, cell))
     return ReportContent(
         study=study.experiment.study,
@@ -84,6 +85,7 @@ def report_content(
             *caveats(study, verdicts),
             *told,
             *lost_routes,
+            *answered.caveats,
             *(tuning_caveats(tuning) if tuning is not None else ()),
         ),
         repeat_command=repeat_command,
@@ -101,7 +103,13 @@ def report_content(
         gap_forms=found.forms,
         budget_summaries=found.summaries,
         costs=tuple(costs(study, verdicts)),
-        tasks=tuple(tasks(study, verdicts)),
+        tasks=answered.tasks,
+        task_pairs=answered.task_pairs,
+        core=answered.core,
+        core_differences=answered.core_differences,
+        core_shares=answered.core_shares,
+        letters=answered.letters,
+        counterfactuals=answered.counterfactuals,
         robustness=tuple(robustness(study, verdicts)) if of_task is None else (),
         sensitivity=tuple(sensitivity(study, verdicts)),
         task=of_task,

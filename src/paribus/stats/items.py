@@ -113,6 +113,17 @@ def paired_mean(
     return PairedMean(len(t), float(differences.mean()), error)
 
 
+def items_interval(found: PairedMean, confidence: float = 0.95) -> tuple[float, float] | None:
+    """t interval over items, n - 1 degrees of freedom; None below two items and where all differences are equal.
+
+    It is about these two checkpoints and further items of the task. It holds no seed noise, so it is no verdict.
+    """
+    if not found.standard_error > 0:
+        return None
+    half = paired.t_critical(found.items - 1, confidence) * found.standard_error
+    return found.difference - half, found.difference + half
+
+
 def paired_gold_bits(
     treatment_nats: Sequence[float] | NDArray[np.floating],
     baseline_nats: Sequence[float] | NDArray[np.floating],
@@ -150,6 +161,8 @@ class Admission:
 
     admitted: bool
     reason: str
+    word: str
+    """the reason in a word or two, for a table; empty of a task that is admitted"""
     mean: float
     """accuracy of the baseline, over its seeds"""
     standard_error: float
@@ -164,33 +177,68 @@ def admitted(baseline_seed_means: Sequence[float], chance: float, *, items: int 
     A model that answers every item with one letter has equal means in all seeds, so their spread alone would let a
     lucky share of that letter pass.
     """
-    values = np.asarray(baseline_seed_means, np.float64)
+    values = _checked_accuracies(baseline_seed_means)
     _checked_chance("this task", chance)
-    if not len(values) or not ((values >= 0) & (values <= 1)).all():
-        raise ParibusError(
-            "the baseline's seed means are not accuracies",
-            expected="at least one share between 0 and 1",
-            received=str(values.tolist()),
-            remedy="give one accuracy for each seed of the baseline",
-        )
     mean = float(values.mean())
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     if items is not None:
         error = max(error, math.sqrt(chance * (1 - chance) / items))
     bound = chance + CLEARS_CHANCE_BY * error
     if len(values) < 2:
-        reason = "one seed of the baseline gives no standard error"
+        word, reason = "one seed", "one seed of the baseline gives no standard error"
     elif paired.constant(values.tolist()) and items is None:
+        word = "no noise known"
         reason = "all seeds of the baseline have one accuracy, so nothing is known about its noise"
     elif mean >= SATURATED_AT:
-        reason = f"the baseline's mean {mean:.3f} is saturated: not below {SATURATED_AT}"
+        word, reason = "saturated", f"the baseline's mean {mean:.3f} is saturated: not below {SATURATED_AT}"
     elif mean <= bound:
+        word = "at chance"
         reason = (
             f"the baseline's mean {mean:.3f} does not clear chance {chance:.3f} by two standard errors, {bound:.3f}"
         )
     else:
-        return Admission(True, f"the baseline's mean {mean:.3f} lies above {bound:.3f}", mean, error, chance)
-    return Admission(False, reason, mean, error, chance)
+        return Admission(True, f"the baseline's mean {mean:.3f} lies above {bound:.3f}", "", mean, error, chance)
+    return Admission(False, reason, word, mean, error, chance)
+
+
+@dataclass(frozen=True)
+class AboveChance:
+    """Whether a score is more than guessing gives."""
+
+    clears: bool
+    mean: float
+    """accuracy, over seeds"""
+    standard_error: float
+    """of `mean`: the largest of that over seeds and those of n independent items at `mean` and at `chance`"""
+    chance: float
+
+
+def above_chance(seed_means: Sequence[float], chance: float, *, items: int) -> AboveChance:
+    """Whether accuracies of one arm, one a seed, clear `chance` by two standard errors.
+
+    Of a control that should sit at chance. Seeds answer the same `items`, so more seeds never make the error smaller
+    than one draw of that many items. ParibusError as `admitted`.
+    """
+    values = _checked_accuracies(seed_means)
+    _checked_chance("this task", chance)
+    mean = float(values.mean())
+    errors = [math.sqrt(share * (1 - share) / items) for share in (mean, chance)]
+    if len(values) > 1:
+        errors.append(float(values.std(ddof=1)) / math.sqrt(len(values)))
+    error = max(errors)
+    return AboveChance(mean > chance + CLEARS_CHANCE_BY * error, mean, error, chance)
+
+
+def _checked_accuracies(seed_means: Sequence[float]) -> NDArray[np.float64]:
+    values = np.asarray(seed_means, np.float64)
+    if not len(values) or not ((values >= 0) & (values <= 1)).all():
+        raise ParibusError(
+            "the seed means are not accuracies",
+            expected="at least one share between 0 and 1",
+            received=str(values.tolist()),
+            remedy="give one accuracy for each seed",
+        )
+    return values
 
 
 @dataclass(frozen=True)
@@ -202,7 +250,8 @@ class TaskShare:
     """treatment minus baseline, not centred"""
     contribution_v1: float
     """difference/(1 - chance)/tasks; the contributions add up to the difference of CORE"""
-    contribution_v2: float
+    contribution_v2: float | None
+    """None where no second table is known"""
     share_v1: float | None
     """contribution over the sum; None where the sum is 0. Beyond 1, other tasks take some of it back."""
     share_v2: float | None
@@ -213,19 +262,32 @@ class CoreShares:
     """A difference of CORE, and where it comes from."""
 
     difference_v1: float
-    difference_v2: float
+    difference_v2: float | None
     tasks: tuple[TaskShare, ...]
     """the largest contribution under v1 first, whatever its sign"""
 
 
+def core_mean(accuracies: Mapping[str, float], chances: Mapping[str, float]) -> float:
+    """The mean over tasks of (accuracy - r)/(1 - r), r the accuracy of guessing as a share in [0, 1); may be negative.
+
+    CORE of Li et al. (2406.11794) and ChatCORE, where `accuracies` are those of all of its tasks. ParibusError where
+    an accuracy is no share, or the table lacks a task or gives no share.
+    """
+    _checked_accuracies([*accuracies.values()])
+    above = {task: accuracy - _of_task(chances, task) for task, accuracy in accuracies.items()}
+    return math.fsum(_contributions(above, chances).values())
+
+
 def core_shares(
-    task_differences: Mapping[str, float], chances_v1: Mapping[str, float], chances_v2: Mapping[str, float]
+    task_differences: Mapping[str, float],
+    chances_v1: Mapping[str, float],
+    chances_v2: Mapping[str, float] | None = None,
 ) -> CoreShares:
     """Each task's part of a difference of CORE, the mean over tasks of (accuracy - r)/(1 - r).
 
     `task_differences` are differences of plain accuracies; the tables give each task's r as a share in [0, 1). The r
-    cancel in a difference of centred accuracies, their weights 1/(1 - r) do not. ParibusError where a table lacks a
-    task or gives no such share (a percentage, for instance).
+    cancel in a difference of centred accuracies, their weights 1/(1 - r) do not. Without a second table what it would
+    say is None. ParibusError where a table lacks a task or gives no such share (a percentage, for instance).
     """
     if not task_differences or not all(math.isfinite(value) for value in task_differences.values()):
         raise ParibusError(
@@ -234,33 +296,39 @@ def core_shares(
             received=str(dict(task_differences)),
             remedy="score every task for both checkpoints",
         )
-    columns = [_contributions(task_differences, chances) for chances in (chances_v1, chances_v2)]
-    totals = [math.fsum(column.values()) for column in columns]
-
-    def share(column: int, task: str) -> float | None:
-        return columns[column][task] / totals[column] if totals[column] else None
-
+    first = _contributions(task_differences, chances_v1)
+    second = None if chances_v2 is None else _contributions(task_differences, chances_v2)
+    total_v1, total_v2 = math.fsum(first.values()), None if second is None else math.fsum(second.values())
     tasks = [
-        TaskShare(task, difference, columns[0][task], columns[1][task], share(0, task), share(1, task))
+        TaskShare(
+            task=task,
+            accuracy_difference=difference,
+            contribution_v1=first[task],
+            contribution_v2=None if second is None else second[task],
+            share_v1=first[task] / total_v1 if total_v1 else None,
+            share_v2=second[task] / total_v2 if second is not None and total_v2 else None,
+        )
         for task, difference in task_differences.items()
     ]
     tasks.sort(key=lambda row: (-abs(row.contribution_v1), row.task))
-    return CoreShares(totals[0], totals[1], tuple(tasks))
+    return CoreShares(total_v1, total_v2, tuple(tasks))
 
 
 def _contributions(differences: Mapping[str, float], chances: Mapping[str, float]) -> dict[str, float]:
-    for task in differences:
-        if task not in chances:
-            raise ParibusError(
-                f"task {task!r} has no random baseline",
-                expected="the accuracy of guessing for every task",
-                received=f"a table of {len(chances)} tasks without it",
-                remedy=nearest(task, chances),
-            )
     return {
-        task: difference / (1 - _checked_chance(f"task {task!r}", chances[task])) / len(differences)
-        for task, difference in differences.items()
+        task: difference / (1 - _of_task(chances, task)) / len(differences) for task, difference in differences.items()
     }
+
+
+def _of_task(chances: Mapping[str, float], task: str) -> float:
+    if task not in chances:
+        raise ParibusError(
+            f"task {task!r} has no random baseline",
+            expected="the accuracy of guessing for every task",
+            received=f"a table of {len(chances)} tasks without it",
+            remedy=nearest(task, chances),
+        )
+    return _checked_chance(f"task {task!r}", chances[task])
 
 
 def _checked_chance(task: str, chance: float) -> float:

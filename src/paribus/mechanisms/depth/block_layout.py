@@ -19,6 +19,8 @@ from pydantic import Field, field_validator, model_validator
 from paribus.mechanisms.contract import Geometry, MechanismConfig, Site
 
 EMBEDDING = "embedding"
+LARGEST_EPS = 1e-6
+"""of a norm, beside the mean square of a stream"""
 
 
 @dataclass(frozen=True)
@@ -125,4 +127,7 @@ class BlockedConfig(MechanismConfig):
         unit, largest = ("layers", geometry.layers) if name == "block_layers" else ("sublayers", geometry.sublayers)
         if isinstance(value, int) and value > largest:
             return f"{name} = {value} exceeds the {largest} {unit}: valid are 1 to {largest}"
+        if geometry.norm_eps > LARGEST_EPS:
+            # A mean of K sources is the stream over K: an eps that counts beside it makes step 0 another model's.
+            return f"norm_eps = {geometry.norm_eps:g} exceeds {LARGEST_EPS:g}, with which step-0 parity would break"
         return None

@@ -29,6 +29,8 @@ def excluded(values: Values, which: ExcludedValue) -> GroupValues:
 class ExcludeSelf(nn.Module):
     """z = y - strength * proj_v(y)."""
 
+    position_local = True
+
     def __init__(self, strength: float, value: ExcludedValue) -> None:
         super().__init__()
         self.strength = strength
@@ -41,6 +43,8 @@ class ExcludeSelf(nn.Module):
 
 class ExcludeSelfByLearnedStrength(DeclaredModule):
     """z = y - tanh(a) * proj_v(y), one a per head: standard attention at a = 0, where its gradient is not zero."""
+
+    position_local = True
 
     def __init__(self, geometry: Geometry, initial_strength: float, value: ExcludedValue) -> None:
         super().__init__()
