@@ -17,13 +17,13 @@ from paribus.downstream.chat.tasks.letters import counterfactual as swapped
 from paribus.downstream.chat.tasks.letters import letters_item
 from paribus.downstream.chat.tasks.prompts import NEW_TOKENS, generation_prompt
 from paribus.downstream.chat.tasks.questions import NumberQuestion, ProgramQuestion, Question, Questions
+from paribus.downstream.core.settings import COUNTERFACTUAL
 from paribus.downstream.items import Item
 from paribus.errors import ParibusError, nearest
 from paribus.evaluating.jobs import Job, Judged, Written
 from paribus.evaluating.scores import Scores
 
 SPELLING = "spelling_bee"
-COUNTERFACTUAL = "counterfactual"
 
 
 def chat_jobs(

@@ -7,6 +7,8 @@ from paribus.downstream.core.errors import CoreBundleError
 
 ShotsFrom = Literal["all", "truncated"]
 TooLong = Literal["crop-shots", "keep"]
+COUNTERFACTUAL = "counterfactual"
+"""in the name of a variant: every question is another item's"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class CoreSettings:
         else:
             parts += ["nanochat-shots"] if self.shots_from == "truncated" else []
             parts += ["keep-long"] if self.too_long == "keep" else []
-        return "+".join([*parts, *(["counterfactual"] if self.counterfactual else [])])
+        return "+".join([*parts, *([COUNTERFACTUAL] if self.counterfactual else [])])
 
     def as_json(self) -> dict[str, Any]:
         return {
