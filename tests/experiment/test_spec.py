@@ -116,7 +116,7 @@ BAD_VALUES = [
     ("[arms.standard]", "[arms.standard]\nmodel = { query_heads_per_kv_head = 3 }", "scales.tiny"),
     ("[arms.standard]", "[arms.standard]\nmodel = { query_heads_per_kv_head = 0 }", "arms.standard.model"),
     ("width = 64", "width = 65", "scales.tiny"),
-    ("[arms.standard]", "[arms.standard]\nmodel = { norm_eps = 1e-5 }", "arms.standard.model.norm_eps"),
+    ("[arms.standard]", "[arms.standard]\nmodel = { norm_eps = 2e-5 }", "arms.standard.model.norm_eps"),
     ("[arms.standard]", '[arms.standard]\nrouting = "serial"', "arms.standard.routing"),
     ('"local-docs"', '"lokal-docs"', "base.corpus.name"),
     ('name = "local-docs"', 'name = "local-docs", path = "x"', "base.corpus"),
