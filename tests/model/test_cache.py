@@ -259,8 +259,9 @@ def test_padding_and_spare_capacity_change_no_bit(backbone: str):
 @every_backbone
 def test_under_bfloat16_the_difference_is_that_of_bfloat16(backbone: str):
     """No derived bound says anything here (units of 2^-9 times a hundred terms), so the yardstick is measured: how far
-    rounded products take the whole row from float32; two such results part by twice that. The first call is the same
-    arithmetic, bit for bit."""
+    rounded products take the whole row from float32. Two such results part by the sum of both distances, and the
+    largest of some hundred distances may well be twice another's, hence four. The first call is the same arithmetic,
+    bit for bit."""
     for arm in ({}, NAMED["xsa of the projected value"], NAMED["the common mode of embedded values"], EVERY_SEAM):
         exact = model_of(backbone, arm, torch.float32)
         rounded = model_of(backbone, arm, torch.float32, compute="bfloat16")
@@ -273,7 +274,7 @@ def test_under_bfloat16_the_difference_is_that_of_bfloat16(backbone: str):
             of_float32, of_bfloat16 = exact(tokens, document), rounded(tokens, document)
             short = rounded(tokens[:, :11], document[:, :11])
         noise = (of_bfloat16 - of_float32).abs().max()
-        assert 0 < (torch.cat((first, *rest), dim=1) - of_bfloat16).abs().max() <= 2 * noise
+        assert 0 < (torch.cat((first, *rest), dim=1) - of_bfloat16).abs().max() <= 4 * noise
         if "mask" not in arm:
             assert torch.equal(first, short)
         assert {kept.dtype for (_, what), kept in cached._kept.items() if what == "key"} == {torch.bfloat16}
