@@ -1,6 +1,5 @@
 """What all tests share. Tensors in tests are tiny and workers share the cores: a second thread only waits."""
 
-import os
 import sys
 from collections.abc import Callable
 
@@ -23,16 +22,13 @@ RULE = {"primary": "true", "smallest_effect": "0.01", "design_effect": "0.03"}
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the entry point inside this process: (exit code, stdout, stderr). Variables that it sets go with it."""
+    """Run the entry point inside this process: (exit code, stdout, stderr)."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        before = dict(os.environ)
         monkeypatch.setattr(sys, "argv", ["paribus", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
         out, err = capsys.readouterr()
         code = ended.value.code
         return (code if isinstance(code, int) else 0), out, err

@@ -1,6 +1,5 @@
 """Fine-tuning of trained cells on conversations. Ctrl-C leaves each of them resumable."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -41,14 +40,14 @@ def finetune(
     from paribus.downstream.chat.mixture import load_mixture
     from paribus.finetuning import showing
     from paribus.finetuning.running import finetune_cells
-    from paribus.launch.local import CUBLAS_WORKSPACE
+    from paribus.launch.local import CUBLAS_WORKSPACE, variable_set
 
     import_from_here()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)  # read when CUDA starts
     declared = load_mixture(mixture, name)
     console = open_console(as_json)
     cells = _cells_of(target, runs, scale) if target.is_file() else [target]
-    outcomes = finetune_cells(cells, declared, data or mixture.parent, console)
+    with variable_set("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE):  # read when CUDA starts
+        outcomes = finetune_cells(cells, declared, data or mixture.parent, console)
     if as_json:
         print_json(showing.as_json(outcomes))
     else:

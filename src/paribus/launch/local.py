@@ -60,8 +60,8 @@ def run_workers(
     errors: list[ParibusError] = []
     with _two_step_interrupt(workers) as stopped:
         with (
-            _environment("GLIBC_TUNABLES", MALLOC_TUNABLES),
-            _environment("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE),
+            variable_set("GLIBC_TUNABLES", MALLOC_TUNABLES),
+            variable_set("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE),
             _interrupts_masked(),
         ):
             for index in range(count):
@@ -107,8 +107,8 @@ def _events(links: list[Connection]) -> Iterator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable for processes started inside the block, unless the user has set it."""
+def variable_set(name: str, value: str) -> Iterator[None]:
+    """Set a variable inside the block, and for processes started there, unless the user has set it."""
     if name in os.environ:
         yield
         return
