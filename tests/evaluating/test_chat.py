@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paribus.downstream import sandbox
 from paribus.downstream.chat.format import ChatFormat
 from paribus.downstream.chat.tasks.arc import read_arc_easy
 from paribus.downstream.chat.tasks.letters import letters_item
@@ -44,6 +45,11 @@ def chat(tmp_path: Path) -> Path:
         for n in range(5)
     ]
     write("allenai--ai2_arc/ARC-Easy/test", letters)
+    write("allenai--ai2_arc/ARC-Challenge/test", letters)
+    four = {"question": "Which", "subject": "colours", "choices": OPTIONS["text"], "answer": 1}
+    write("cais--mmlu/all/test", [four])
+    program = {"prompt": "def f():\n", "canonical_solution": "    return 1\n", "entry_point": "f"}
+    write("openai--openai_humaneval/openai_humaneval/test", [program | {"test": "def check(f):\n    pass\n"}])
     sums = [{"question": "1 + 1", "answer": "so\n#### 2"}, {"question": "2 + 2", "answer": "nobody knows"}]
     write("openai--gsm8k/main/test", sums)
     return folder
@@ -103,3 +109,12 @@ def test_the_control_is_a_task_of_its_own_for_letters_only(chat: Path) -> None:
 def test_what_cannot_be_asked_is_refused(chat: Path, definition: str, tasks: tuple[str, ...], said: str) -> None:
     with pytest.raises(ParibusError, match=said):
         chat_jobs(chat, definition, tasks=tasks)
+
+
+def test_programs_are_left_out_unless_they_are_allowed(chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probed: list[bool] = []
+    monkeypatch.setattr(sandbox, "require", lambda: probed.append(True))
+    left = [job.task for job in chat_jobs(chat, "chatcore-5")]
+    assert (left, probed) == (["arc_easy", "arc_challenge", "mmlu", "gsm8k"], [])
+    allowed = [job.task for job in chat_jobs(chat, "chatcore-5", allow_code=True)]
+    assert (allowed[-1], probed) == ("humaneval", [True])

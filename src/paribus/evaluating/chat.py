@@ -64,9 +64,9 @@ def chat_jobs(
     for name in asked:
         task = chat_task(name)
         questions = task.read(_place(task, folder, words))
-        found.append(_job(definition, task, questions, first, control=False))
+        found.append(_job(definition, task, questions, first, allow_code, control=False))
         if counterfactual and task.kind == "letters":
-            found.append(_job(definition, task, swapped(questions), first, control=True))
+            found.append(_job(definition, task, swapped(questions), first, allow_code, control=True))
     return found
 
 
@@ -83,7 +83,9 @@ def _place(task: ChatTask, folder: Path, words: Path | None) -> Path:
     return words
 
 
-def _job(definition: str, task: ChatTask, questions: Questions, first: int | None, *, control: bool) -> Job:
+def _job(
+    definition: str, task: ChatTask, questions: Questions, first: int | None, allow_code: bool, *, control: bool
+) -> Job:
     asked = questions.selected(first)
     parts = [f"first-{first}"] if first is not None else []
     parts += [COUNTERFACTUAL] if control else []
@@ -99,7 +101,7 @@ def _job(definition: str, task: ChatTask, questions: Questions, first: int | Non
         settings={"max_items": first, "counterfactual": control, "file": questions.digest, "new_tokens": NEW_TOKENS},
         about={"complete": not missing, "missing": missing},
         items=partial(_items, asked) if task.kind == "letters" else None,
-        written=partial(_written, task, asked) if task.kind == "generated" else None,
+        written=partial(_written, task, asked, allow_code) if task.kind == "generated" else None,
         new_tokens=NEW_TOKENS,
     )
 
@@ -111,7 +113,7 @@ def _items(questions: Sequence[Question], tokenizer: Tokenizer, context_length: 
 
 
 def _written(
-    task: ChatTask, questions: Sequence[Question], tokenizer: Tokenizer, context_length: int
+    task: ChatTask, questions: Sequence[Question], allow_code: bool, tokenizer: Tokenizer, context_length: int
 ) -> Iterator[Written]:
     chat = ChatFormat.of(tokenizer)
     for question in questions:
@@ -124,17 +126,20 @@ def _written(
             prompt=prompt.tokens,
             prompt_digest=prompt.digest,
             gold=question.gold if isinstance(question, NumberQuestion) else "",
-            judge=partial(_judged, task, question, chat),
+            judge=partial(_judged, task, question, chat, allow_code),
             cropped_tokens=prompt.cropped_tokens,
             problem=prompt.problem,
         )
 
 
 def _judged(
-    task: ChatTask, question: NumberQuestion | ProgramQuestion, chat: ChatFormat, tokens: NDArray[np.integer]
+    task: ChatTask,
+    question: NumberQuestion | ProgramQuestion,
+    chat: ChatFormat,
+    allow_code: bool,
+    tokens: NDArray[np.integer],
 ) -> Judged:
-    # Programs come this far only where the command line allowed them: their task is left out otherwise.
-    found = task.judge(question, written_text(tokens, chat), allow_code=True)
+    found = task.judge(question, written_text(tokens, chat), allow_code=allow_code)
     return Judged(found.prediction, found.correct, found.problem)
 
 
