@@ -4,8 +4,9 @@ experiment -> plan -> gates -> claims -> per cell: order -> model -> optimisers 
 What happens to a cell lives in `paribus.training`; reading the folder back needs no tensors: `paribus.reading`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -13,14 +14,14 @@ import torch
 
 from paribus import mechanisms
 from paribus.data.frozen import FrozenCorpus
-from paribus.data.held_out import HeldOut
+from paribus.data.held_out import EvaluationBatch, HeldOut
 from paribus.data.material import Material, batches_of, held_out_of
 from paribus.data.order import Batches
 from paribus.data.progress import Progress, silent
 from paribus.data.split import Split
 from paribus.data.tasks.checks import check_task
 from paribus.data.tasks.stream import TaskCorpus
-from paribus.errors import CorpusError
+from paribus.errors import CorpusError, StudyFolderError
 from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.experiment.gates import Gate
@@ -171,6 +172,38 @@ def write_plan(study: Study, found: list[Gate] | None) -> None:
     )
 
 
+def planned_alike(study: Study) -> bool:
+    """Whether the study's plan is on record and names these cells. False where there is none, before the first run.
+
+    StudyFolderError where it names others: this machine has another version of paribus or of a mechanism, another
+    kind of device, or another file, and would train cells that nobody compares with the rest.
+    """
+    plan = study.folder.plan()
+    if plan is None:
+        return False
+    fields = ("scale", "arm", "seed", "variant", "digest")
+    planned = {tuple(cell.get(name) for name in fields) for cell in plan.get("cells", [])}
+    own = {(cell.scale, cell.arm, cell.seed, cell.variant, cell.digest) for cell in study.cells}
+    if foreign := sorted(own - planned):
+        scale, arm, seed, variant, digest = foreign[0]
+        there = [cell[4] for cell in planned if cell[:4] == (scale, arm, seed, variant)]
+        raise StudyFolderError(
+            f"{len(foreign)} of {len(own)} cells are not those that this study is planned with",
+            expected=f"{scale}/{arm}/{seed} {variant}".strip() + f" with the digest {there[0] if there else 'none'}",
+            received=f"the digest {digest} of this file, this version of the code and this kind of device",
+            remedy="use the same file, the same version of paribus and of your mechanisms, and the same kind of device "
+            "as the machine that planned the study; or plan it anew with `paribus run`",
+        )
+    return True
+
+
+def gates_hold_here(study: Study) -> bool:
+    """Whether the gates on record were all passed on a machine and with packages like these."""
+    plan = study.folder.plan() or {}
+    gates = plan.get("gates") or []
+    return bool(gates) and all(gate.get("passed") for gate in gates) and plan.get("environment") == environment()
+
+
 def study_diagnostics(corpus: Material) -> tuple[Diagnostic, ...]:
     """Diagnostics of every mechanism, and of a task how much attention reaches the answer."""
     return (*mechanisms.all_diagnostics(), *((ANSWER_MASS,) if isinstance(corpus, TaskCorpus) else ()))
@@ -216,11 +249,24 @@ def order_of(study: Study, arm: ArmAtScale, scale: str, seed: int) -> Batches:
 
 
 def held_out_for(
-    corpus: Material, arm: ArmAtScale, study: str, scale: str, seed: int
+    corpus: Material,
+    arm: ArmAtScale,
+    study: str,
+    scale: str,
+    seed: int,
+    before_batch: Callable[[], None] | None = None,
 ) -> Callable[[Split, int | None], HeldOut]:
-    """What a cell of the arm is measured on, by split and number of tokens."""
+    """What a cell of the arm is measured on, by split and number of tokens. `before_batch` is called before each batch
+    is read, and may raise to end a measurement that takes long."""
+
+    def batches(of: HeldOut, inputs: int) -> Iterator[EvaluationBatch]:
+        for batch in of.batches(inputs):
+            if before_batch is not None:
+                before_batch()
+            yield batch
 
     def of(split: Split, tokens: int | None) -> HeldOut:
-        return held_out_of(corpus, split, tokens, arm.base.context_length, study=study, scale=scale, seed=seed)
+        found = held_out_of(corpus, split, tokens, arm.base.context_length, study=study, scale=scale, seed=seed)
+        return replace(found, batches=partial(batches, found))
 
     return of

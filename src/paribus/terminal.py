@@ -261,7 +261,8 @@ def outcome(event: Mapping[str, Any]) -> str:
         return f"{cell_name(event)} trained in {event['seconds']:.0f} s"
     if event["kind"] == "diverged":
         return f"{cell_name(event)} DIVERGED: {event['reason']}"
-    return f"{cell_name(event)} stopped at step {event['step']}, resumable"
+    because = f": {event['reason']}" if event.get("reason") else ""
+    return f"{cell_name(event)} stopped at step {event['step']}, resumable{because}"
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Table:

@@ -3,21 +3,28 @@
 Everything is drawn and digested on the CPU; the model moves to its device afterwards, so that initial values and
 batches are the same numbers wherever a cell runs. The state at the last update is kept: a cell may be the donor of
 another one, which waits for it.
+
+Each write of a cell goes through the fence of its claim. What happens to the queue of cells (who takes which, what is
+tried again) is `paribus.training`'s; what a claim is, `paribus.runs.claims`'s.
 """
 
+import errno
 import hashlib
 import json
+import socket
 import time
+import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load
 from torch import nn
 
 from paribus import mechanisms
-from paribus.errors import DivergenceError, StudyFolderError
+from paribus.errors import CorpusError, DivergenceError, ParibusError, StorageError, StudyFolderError
 from paribus.experiment.donors import adopt
 from paribus.experiment.plan import ArmAtScale, Cell, device_of
 from paribus.experiment.spec import REPEAT, STUDY, TWIN
@@ -25,47 +32,225 @@ from paribus.experiment.twins import perturb
 from paribus.measuring import measure
 from paribus.model.backbone import Backbone
 from paribus.model.build import build_model
-from paribus.runs.claims import claim
+from paribus.runs import layout
+from paribus.runs.claims import Claim, ClaimLostError, Holder, claim
 from paribus.runs.environment import code_version, environment
-from paribus.runs.folder import CellFolder
+from paribus.runs.failures import Failure, is_parked, parked, record_failure
+from paribus.runs.folder import METRICS, CellFolder
+from paribus.runs.records import lines_of
 from paribus.study import Study, held_out_for, order_of, prepare_process, study_interventions
 from paribus.train.loop import MilestoneReached, StepFinished, train
 from paribus.train.state import TENSORS, TrainState
 
 Emit = Callable[[dict[str, Any]], None]
-"""receives what happened, as JSON types: {"kind": "started" | "step" | "finished" | ..., ...}"""
+"""receives what happened, as JSON types: {"kind": "started" | "step" | "finished" | "diverged" | "stopped", ...}; a
+cell that was "stopped" by anything but a wish carries the "reason" """
+Say = Callable[[str], None]
+"""receives what a person should read, one line at a time"""
 WAIT_SECONDS = 0.5
-"""between two looks at a donor that another process trains"""
+"""between two looks at cells that other processes hold"""
+NOBODYS_FAULT = (StorageError, CorpusError)
+"""errors of the disk and of the corpus on it: the next cell would meet them as well, so they end the worker"""
+DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE}
+"""what the system says of the disk, or of too many open files, and never of a cell"""
+TRACEBACK_FRAMES = 6
 
 
-def train_missing(study: Study, emit: Emit, should_stop: Callable[[], bool]) -> None:
-    """Train every cell that is neither finished nor held by another process, in the plan's order.
+class Stopping:
+    """A wish to stop, and how long it takes to follow one: measured, since it depends on the model and the disk."""
 
-    A cell whose donor is being trained elsewhere is come back to. Where the donor's trainer has ended without
-    finishing it, the donor is trained here: its claim went with its holder.
+    def __init__(self, should_stop: Callable[[], bool]) -> None:
+        self._should_stop = should_stop
+        self._looked: float | None = None
+        self._longest_stretch = 0.0
+        self._longest_write = 0.0
+
+    @classmethod
+    def of(cls, should_stop: Callable[[], bool]) -> "Stopping":
+        return should_stop if isinstance(should_stop, cls) else cls(should_stop)
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if self._looked is not None:
+            self._longest_stretch = max(self._longest_stretch, now - self._looked)
+        self._looked = now
+        return self._should_stop()
+
+    def wrote(self, seconds: float) -> None:
+        """A checkpoint took so long to write."""
+        self._longest_write = max(self._longest_write, seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The longest stretch between two looks so far (an update; a batch that was scored) and the longest write."""
+        return self._longest_stretch + self._longest_write
+
+
+class _StopAsked(Exception):  # noqa: N818 - nothing has failed
+    """Raised out of a measurement, which the next worker begins anew."""
+
+
+def train_missing(study: Study, emit: Emit, should_stop: Callable[[], bool], say: Say = lambda _: None) -> bool:
+    """Train cells until each has ended, whoever trains it; True then, and False where `should_stop` came first.
+
+    The next cell is always the first of the plan's order that is free: arms of a seed together, early seeds first, also
+    where a worker has died and its cell has become free again. A cell that others hold is come back to, and one whose
+    donor is not finished. A cell that fails is put back behind the others, and parked after `execution.attempts`; then
+    it and what starts from it are left out.
+
+    Raises StorageError and CorpusError, for which no cell can be blamed, and errors of a device that no longer works.
     """
     prepare_process(study.experiment.execution)
-    pending = list(study.cells)
-    while pending:
-        waiting: list[Cell] = []
-        trained = False
-        for cell in pending:
-            if should_stop():
-                return
-            folder = study.cell_folder(cell)
-            if folder.finished:
+    stopping = Stopping.of(should_stop)
+    ended: set[str] = set()
+    put_back: set[str] = set()
+    while True:
+        others_at_work = False
+        for cell in study.cells:
+            if stopping():
+                return False
+            if cell.name in ended:
                 continue
-            if _unfinished_before(study, cell):
-                waiting.append(cell)
-                continue
-            with claim(folder.path) as held:
-                if held and not folder.finished:
-                    train_cell(study, cell, emit, should_stop)
-                    trained = True
-        needed = {cell.name for cell in waiting} | {d.name for cell in waiting for d in _unfinished_before(study, cell)}
-        pending = [cell for cell in study.cells if cell.name in needed]
-        if pending and not trained:
-            time.sleep(WAIT_SECONDS)
+            outcome = _turn(study, cell, emit, stopping, say) if cell.name not in put_back else "later"
+            if outcome == "ended":
+                ended.add(cell.name)
+            elif outcome == "put back":
+                put_back.add(cell.name)
+                break
+            elif outcome == "trained":
+                break
+            others_at_work |= outcome == "elsewhere"
+        else:
+            if put_back:
+                put_back.clear()
+            elif others_at_work:
+                time.sleep(WAIT_SECONDS)
+            else:
+                return True
+
+
+Turn = Literal["ended", "set aside", "elsewhere", "trained", "put back", "later"]
+
+
+def _turn(study: Study, cell: Cell, emit: Emit, stopping: Stopping, say: Say) -> Turn:
+    """What this worker can do for a cell just now, done."""
+    if (known := _where(study, cell)) != "free":
+        return known
+    folder, lease = study.cell_folder(cell), study.experiment.execution.lease_seconds
+    with claim(folder.path, lease_seconds=lease, above=partial(_highest_token, folder)) as held:
+        if held is None:
+            return "elsewhere"
+        if (known := _where(study, cell)) != "free":  # since it was looked at
+            return known
+        if held.after is not None and _failed(study, cell, held, _how_it_died(held.after), say, held.after):
+            return "set aside"
+        return _attempt(study, cell, held, emit, stopping, say)
+
+
+def _where(study: Study, cell: Cell) -> Literal["ended", "set aside", "elsewhere", "free"]:
+    """What is known of a cell without its claim."""
+    if study.cell_folder(cell).finished:
+        return "ended"
+    before = _unfinished_before(study, cell)
+    if any(is_parked(study.cell_folder(each).path) for each in (cell, *before)):
+        return "set aside"
+    return "elsewhere" if before else "free"
+
+
+def _attempt(study: Study, cell: Cell, held: Claim, emit: Emit, stopping: Stopping, say: Say) -> Turn:
+    """Train a cell that is held; whatever goes wrong is put on record."""
+    last: dict[str, Any] = {}
+
+    def listen(event: dict[str, Any]) -> None:
+        nonlocal last
+        last = event
+        emit(event)
+
+    def stopped(reason: str) -> None:
+        if last.get("kind") in ("started", "step"):
+            emit({**_context(cell), "kind": "stopped", "step": last["step"], "reason": reason})
+
+    try:
+        train_cell(study, cell, listen, stopping, held)
+    except ClaimLostError as error:
+        stopped(error.received)
+        say(f"{cell.name} was left to another worker: {error.received}")
+        return "put back"
+    except NOBODYS_FAULT:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK_REFUSES:
+            raise StorageError(
+                f"could not read or write while {cell.name} was trained",
+                received=str(error),
+                remedy="see to the disk and run again: finished cells and checkpoints are kept",
+            ) from error
+        reason = _reason(error)
+        stopped(reason.splitlines()[0])
+        try:
+            aside = _failed(study, cell, held, reason, say)
+        except ClaimLostError:
+            return "put back"
+        if not isinstance(error, ParibusError):
+            _require_device(study)
+        return "set aside" if aside else "put back"
+    return "trained"
+
+
+def _failed(study: Study, cell: Cell, held: Claim, reason: str, say: Say, holder: Holder | None = None) -> bool:
+    """Put a failed attempt on record, this one or that of an earlier `holder`; True where that parks the cell."""
+    folder, attempts = study.cell_folder(cell), study.experiment.execution.attempts
+    step = (folder.checkpoint_steps() or [0])[-1]
+    token, host = (held.token, "") if holder is None else (holder.token, holder.host)
+    aside = record_failure(folder.path, Failure.now(token, step, reason, host), attempts, held.require)
+    what = f"is parked after {attempts} failed attempts" if aside else "failed and will be tried again"
+    say(f"{cell.name} {what}: {reason.splitlines()[0]}")
+    return aside
+
+
+def _how_it_died(holder: Holder) -> str:
+    how = "gave no sign of life any more" if holder.unchanged_seconds >= holder.lease_seconds else "ended"
+    return f"its worker {how} without a word (process {holder.pid} of {holder.host}, since {holder.taken})"
+
+
+def _reason(error: Exception) -> str:
+    """What is kept of an error: a user's error in its own words, any other one with the last frames."""
+    if isinstance(error, ParibusError):
+        return str(error)
+    frames = traceback.format_list(traceback.extract_tb(error.__traceback__)[-TRACEBACK_FRAMES:])
+    return f"{type(error).__name__}: {error}\n{''.join(frames)}".rstrip()
+
+
+def _require_device(study: Study) -> None:
+    """ParibusError where the device no longer works: then every further cell would fail without being at fault."""
+    device = device_of(study.experiment.execution)
+    try:
+        (torch.ones(1, device=device) + 1).cpu()
+    except RuntimeError as error:
+        raise ParibusError(
+            f"the device '{device}' no longer works in this process",
+            received=str(error).partition("\n")[0],
+            remedy="run again; where it persists, look at the device: finished cells and checkpoints are kept",
+        ) from error
+
+
+def parked_cells(study: Study) -> dict[str, str]:
+    """Why each parked cell of the study is parked, the last reason in one line, by the cell's name."""
+    found = {cell.name: parked(study.cell_folder(cell).path) for cell in study.cells}
+    return {
+        name: reasons[-1].reason.partition("\n")[0] if reasons else "the reasons are not readable"
+        for name, reasons in found.items()
+        if reasons is not None
+    }
+
+
+def _highest_token(folder: CellFolder) -> int:
+    """Of the lines of metrics: what is written next must not carry a lower one."""
+    path = folder.path / METRICS
+    lines = [line.content for line in lines_of(path.read_bytes())] if path.exists() else []
+    return max(
+        (line["token"] for line in lines if isinstance(line, dict) and type(line.get("token")) is int), default=0
+    )
 
 
 def _unfinished_before(study: Study, cell: Cell) -> list[Cell]:
@@ -75,57 +260,43 @@ def _unfinished_before(study: Study, cell: Cell) -> list[Cell]:
     return [below for d in found for below in _unfinished_before(study, d)] + found
 
 
-def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], bool]) -> None:
-    """Train one claimed cell from its last checkpoint to its end, or to a checkpoint where `should_stop` says so."""
-    folder, arm = study.cell_folder(cell), study.arms[cell.scale, cell.arm]
-    device = torch.device(device_of(study.experiment.execution))
-    context = {"scale": cell.scale, "arm": cell.arm, "seed": cell.seed, "variant": cell.variant}
-    model = _fresh_model(study, cell, arm)
+def _context(cell: Cell) -> dict[str, Any]:
+    return {"scale": cell.scale, "arm": cell.arm, "seed": cell.seed, "variant": cell.variant}
+
+
+def train_cell(
+    study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], bool], held: Claim | None = None
+) -> None:
+    """Train one claimed cell from its last checkpoint to its end, or to a checkpoint where `should_stop` says so.
+
+    `held` is its claim, without which nobody else may train it. ClaimLostError at the first write after it was lost.
+    """
+    folder = study.cell_folder(cell)
+    if held is not None:
+        folder = replace(folder, fence=held.require)
+    context, stopping = _context(cell), Stopping.of(should_stop)
     lost = [donor for donor in cell.donors.values() if study.cell_folder(donor).state == "diverged"]
-    if not lost:
-        adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
-    model.recompute = study.experiment.execution.activation_checkpointing
-    record = _record(study, cell, arm, model, device)
-    state = TrainState.fresh(model.to(device), cell.optimiser)
-    checkpoint = folder.latest_checkpoint()
-    if checkpoint is not None:
-        state.restore(checkpoint[1])
-    elif (left := _trunk_state(study, cell)) is not None:
-        state.restore(left)
-    folder.keep_metrics_until(state.step)
-    folder.write_record(record)
-    emit({"kind": "started", **context, "step": state.step, "steps": cell.length.steps})
+    state, damaged = _state_on_disk(study, cell, folder, held, adopting=not lost)
+    started = {"kind": "started", **context, "step": state.step, "steps": cell.length.steps, "folder": str(folder.path)}
+    emit(started | ({"damaged_checkpoints": {str(k): why for k, why in damaged.items()}} if damaged else {}))
     if lost:
         reason = f"the donor {lost[0].name} diverged, so there is nothing to start from"
         folder.finish({"reason": reason, "step": 0}, diverged=True)
         emit({"kind": "diverged", **context, "reason": reason})
         return
-    order = order_of(study, arm, cell.scale, cell.seed)
-    held_out = held_out_for(study.corpus, arm, study.experiment.study, cell.scale, cell.seed)
-    execution = study.experiment.execution
-    rows = study.micro_batch_rows or order.rows_per_batch
-    own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins, other rates and smaller budgets
-    looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
-    kept = {*cell.branches_at, *_asked_at(study, cell)}
     measured: list[dict[str, Any]] = []
     try:
-        for event in train(state, order, cell.length, arm.base.schedule, rows):
-            if isinstance(event, MilestoneReached):
-                measured.extend(measure(held_out, arm.base.evaluation, folder, state.model, event, *looks))
-                continue
-            line = _metrics_line(event)
-            folder.append_metrics(line)
-            emit({"kind": "step", **context, **line, "steps": cell.length.steps})
-            last = event.step == cell.length.steps
-            stop = should_stop() and not last
-            if stop or last or event.step % execution.checkpoint_steps == 0 or event.step in kept:
-                folder.write_checkpoint(event.step, state.to_files(), kept=kept)
-            if stop:
-                emit({"kind": "stopped", **context, "step": event.step})
-                return
+        stopped = _train_on(study, cell, folder, state, held, emit, stopping, measured)
+    except _StopAsked:
+        if state.step not in folder.checkpoint_steps():
+            _write_checkpoint(folder, _kept(study, cell), state, stopping)
+        stopped = True
     except DivergenceError as error:
         folder.finish({"reason": error.what, "step": state.step}, diverged=True)
         emit({"kind": "diverged", **context, "reason": error.what})
+        return
+    if stopped:
+        emit({"kind": "stopped", **context, "step": state.step})
         return
     seconds = sum(line["wall_seconds"] for line in folder.metrics())
     folder.finish(
@@ -134,18 +305,122 @@ def train_cell(study: Study, cell: Cell, emit: Emit, should_stop: Callable[[], b
             "tokens_seen": state.step * cell.length.batch_tokens,
             "train_seconds": seconds,
             "batch_digest": state.digest_hex(),
-            "final_tensors_digest": _digest_of_all(model),
+            "final_tensors_digest": _digest_of_all(state.model),
         }
     )
     emit({"kind": "finished", **context, "seconds": seconds, "measured": measured})
 
 
-def _asked_at(study: Study, cell: Cell) -> tuple[int, ...]:
-    """Updates after which the state is kept because evaluation sets will be asked of it."""
+def _state_on_disk(
+    study: Study, cell: Cell, folder: CellFolder, held: Claim | None, adopting: bool
+) -> tuple[TrainState, dict[int, str]]:
+    """Where the cell stands: at its newest checkpoint that can be used, on its trunk, or at its beginning (with its
+    donors' tensors where it is `adopting`). Everything on disk is brought to that update.
+
+    With what is wrong with newer checkpoints, by step.
+    """
+    arm = study.arms[cell.scale, cell.arm]
+    device = torch.device(device_of(study.experiment.execution))
+    model = _fresh_model(study, cell, arm)
+    if adopting:
+        adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
+    model.recompute = study.experiment.execution.activation_checkpointing
+    record = _record(study, cell, arm, model, device)
+    state = TrainState.fresh(model.to(device), cell.optimiser)
+    damaged: dict[int, str] = {}
+    checkpoint = folder.latest_checkpoint(on_damage=damaged.__setitem__)
+    if checkpoint is not None:
+        state.restore(checkpoint[1])
+    elif (left := _trunk_state(study, cell)) is not None:
+        state.restore(left)
+    folder.keep_metrics_until(state.step)
+    folder.write_record(_resumed(folder, record, None if checkpoint is None else state.step, held, damaged))
+    return state, damaged
+
+
+def _train_on(
+    study: Study,
+    cell: Cell,
+    folder: CellFolder,
+    state: TrainState,
+    held: Claim | None,
+    emit: Emit,
+    stopping: Stopping,
+    measured: list[dict[str, Any]],
+) -> bool:
+    """Updates, checkpoints and measurements (added to `measured`) up to the end; True where `stopping` came first."""
+    arm, execution = study.arms[cell.scale, cell.arm], study.experiment.execution
+    order = order_of(study, arm, cell.scale, cell.seed)
+
+    def before_batch() -> None:  # scoring can take long
+        if held is not None:
+            held.alive()
+        if stopping():
+            raise _StopAsked
+
+    held_out = held_out_for(study.corpus, arm, study.experiment.study, cell.scale, cell.seed, before_batch)
+    rows = study.micro_batch_rows or order.rows_per_batch
+    own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins, other rates and smaller budgets
+    looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
+    kept = _kept(study, cell)
+    for event in train(state, order, cell.length, arm.base.schedule, rows):
+        if isinstance(event, MilestoneReached):
+            measured.extend(measure(held_out, arm.base.evaluation, folder, state.model, event, *looks))
+            continue
+        line = _metrics_line(event)
+        folder.append_metrics(line if held is None else {**line, "token": held.token})
+        last = event.step == cell.length.steps
+        told = {"steps": cell.length.steps, "stops_in": stopping.seconds}
+        emit({"kind": "step", **_context(cell), **line, **told})
+        stop = stopping() and not last
+        if stop or last or event.step % execution.checkpoint_steps == 0 or event.step in kept:
+            _write_checkpoint(folder, kept, state, stopping)
+        if stop:
+            return True
+    return False
+
+
+def _kept(study: Study, cell: Cell) -> frozenset[int]:
+    """Updates after which the state is kept to the end: shorter runs leave there, or evaluation sets will be asked."""
     downstream = study.experiment.downstream
     if downstream is None or downstream.at == "end" or cell.variant != STUDY:
-        return ()
-    return tuple(cell.length.milestones())
+        return frozenset(cell.branches_at)
+    return frozenset({*cell.branches_at, *cell.length.milestones()})
+
+
+def _write_checkpoint(folder: CellFolder, kept: frozenset[int], state: TrainState, stopping: Stopping) -> None:
+    began = time.monotonic()
+    folder.write_checkpoint(state.step, state.to_files(), kept=kept)
+    stopping.wrote(time.monotonic() - began)
+
+
+def _resumed(
+    folder: CellFolder, record: dict[str, Any], step: int | None, held: Claim | None, damaged: Mapping[int, str]
+) -> dict[str, Any]:
+    """The cell's `record` as it goes on disk: where training goes on at `step` that of its beginning, and one line more
+    about where and on what it goes on; None where it begins now. Checkpoints found `damaged` are named for good."""
+    earlier = _earlier_record(folder)
+    token = {} if held is None else {"token": held.token}
+    found = dict(record)
+    lost = [{"step": at, "reason": why, **token} for at, why in damaged.items()]
+    if known := [*earlier.get("damaged_checkpoints", []), *lost]:
+        found["damaged_checkpoints"] = known
+    if step is None:
+        return found
+    now = {"step": step, "environment": record["environment"], "host": socket.gethostname(), **token}
+    if not earlier:
+        now["earlier_record"] = "not readable: on what the updates before were made is not known"
+    resumed = [*earlier.get("resumed", []), now]
+    return {**found, **earlier, "resumed": resumed} | ({"damaged_checkpoints": known} if known else {})
+
+
+def _earlier_record(folder: CellFolder) -> dict[str, Any]:
+    """What is on record of the cell's beginning; nothing where that cannot be used."""
+    try:
+        found = folder.record()
+    except StudyFolderError:
+        return {}
+    return {} if layout.fault(layout.CellRecord, found) else found
 
 
 def _fresh_model(study: Study, cell: Cell, arm: ArmAtScale) -> Backbone:

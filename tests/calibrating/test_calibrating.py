@@ -153,7 +153,7 @@ def test_a_calibration_that_was_stopped_goes_on_to_the_same_losses(
     assert stopped.read.unfinished == {("tiny", "standard", 1, ""): "started"}
     monkeypatch.setattr(running, "run_workers", workers(0))
     code, out, _ = cli("calibrate", str(file), "--seeds", "2")
-    assert code == 130
+    assert code == 75
     assert "the same command continues" in out
     monkeypatch.setattr(running, "run_workers", workers())
     finished = calibrate(experiment, Path(), RUNS, QUIET, 2)

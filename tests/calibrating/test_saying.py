@@ -48,7 +48,7 @@ def test_a_failed_calibration_is_said_again_by_plan_and_by_run_before_anything_i
 
     monkeypatch.setattr("paribus.running.finish", stop)
     code, out, _ = cli("run", str(file))
-    assert code == 130
+    assert code == 75
     assert out.index(f"note: {found}") < out.index("stopped")
 
     file.write_text(file.read_text().replace("classes = 3", "classes = 4"))

@@ -90,7 +90,7 @@ def test_each_scale_is_calibrated_alone_and_goes_on_after_a_stop(
     RUNS.rename("elsewhere")
     monkeypatch.setattr(running, "run_workers", workers(13))  # in the second cell
     code, out, _ = cli("calibrate", str(two_scales), "--scale", "wider", "--seeds", "2")
-    assert code == 130
+    assert code == 75
     assert "the same command continues" in out
     monkeypatch.setattr(running, "run_workers", workers())
     code, out, err = cli("calibrate", str(two_scales), "--scale", "wider", "--seeds", "2", "--json")

@@ -53,7 +53,7 @@ def test_a_line_a_cell_says_what_it_came_to(invoke: Callable[..., Result], tmp_p
     assert asked[-1] == ([Path("cell")], "mix", Path())
 
 
-@pytest.mark.parametrize(("state", "code"), [("stopped", 130), ("missing", 130), ("claimed", 0)])
+@pytest.mark.parametrize(("state", "code"), [("stopped", 75), ("missing", 75), ("claimed", 0)])
 def test_the_exit_code_says_whether_something_is_left(
     invoke: Callable[..., Result], tmp_path: Path, monkeypatch: Any, state: str, code: int
 ):

@@ -201,7 +201,10 @@ def trained() -> Callable[[Path], dict[str, object]]:
         del summary["train_seconds"], summary["row_digests"]["metrics.jsonl"]  # metrics hold times as well
         groups = ("likelihood", "diagnostics", "interventions", "routes")
         rows = {name: cell.rows(name).to_pydict() for group in groups for name in cell.row_files(group)}
-        metrics = [{key: value for key, value in line.items() if key != "wall_seconds"} for line in cell.metrics()]
+        metrics = [
+            {key: value for key, value in line.items() if key not in ("wall_seconds", "token")}
+            for line in cell.metrics()
+        ]
         initial = cell.record()["initial_digests"]
         return {"summary": summary, "rows": rows, "metrics": metrics, "initial": initial}
 

@@ -62,7 +62,9 @@ def edit(damaged: CellFolder, name: str, change: Callable[[dict[str, list[Any]]]
 
 
 def edit_json(path: Path, change: Callable[[Any], object]) -> None:
+    """As a person does who means it: without the checksum, which would say that the file was changed."""
     content = json.loads(path.read_text(encoding="utf-8"))
+    del content["checksum"]
     change(content)
     path.write_text(json.dumps(content), encoding="utf-8")
 
@@ -180,7 +182,7 @@ UNUSABLE: dict[str, tuple[Callable[[CellFolder], object], str]] = {
     ),
     "metrics that are no JSON": (
         lambda c: ((c.path / "metrics.jsonl").write_text("{oops\n", encoding="utf-8"), signed(c)),
-        "metrics.jsonl holds a line that is not JSON",
+        "metrics.jsonl: line 1 of 1 is damaged",
     ),
     "a NaN loss": (
         lambda c: (
@@ -193,6 +195,12 @@ UNUSABLE: dict[str, tuple[Callable[[CellFolder], object], str]] = {
     "a cell.json without digests": (
         lambda c: edit_json(c.path / "cell.json", lambda r: r.pop("initial_digests")),
         "cell.json is not as it was written (initial_digests: ",
+    ),
+    "a cell.json that was edited and left its checksum": (
+        lambda c: (c.path / "cell.json").write_text(
+            (c.path / "cell.json").read_text().replace('"seed": 1', '"seed": 2')
+        ),
+        "cell.json is not as it was written (its checksum is ",
     ),
     "another cell's cell.json": (
         lambda c: edit_json(c.path / "cell.json", lambda r: r.update(arm="standard")),
@@ -387,6 +395,7 @@ def test_a_hand_edited_ledger_is_kept_and_what_it_no_longer_says_is_said(copied:
 def test_a_look_at_more_pairs_than_there_are_gives_no_claim(copied: Path):
     ledger = copied / "runs" / "tiny" / "looks.jsonl"
     look = json.loads(ledger.read_text(encoding="utf-8").splitlines()[0])
+    del look["crc"]
     ledger.write_text(json.dumps(look | {"pairs": dict.fromkeys(look["pairs"], 99)}) + "\n", encoding="utf-8")
     read = read_study(loading.load(copied / "study.toml"), copied / "runs")
     assert {verdict.word for verdict in verdicts_of(read)} == {Word.RULE_CHANGED}

@@ -6,6 +6,7 @@ A driver imports the program once and forks a process for each attempt; an attem
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from paribus.runs.claims import history
+from paribus.runs.folder import CellFolder
 
 DRIVER = """
 import json, os, shutil, signal, sys
@@ -22,8 +26,8 @@ import torch
 
 from paribus import study as house, training
 from paribus.experiment import loading
+from paribus.runs import checkpoints, records
 from paribus.runs import folder as runs
-from paribus.runs import records
 from paribus.runs.claims import claim
 
 file, folder, arm, moments = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
@@ -49,24 +53,24 @@ def arrange(moment):
             die()
 
     write_flushed, append_line, rmtree, write_json = (
-        runs.write_flushed, runs.append_line, shutil.rmtree, runs.write_json
+        checkpoints.write_flushed, runs.append_line, shutil.rmtree, runs.write_json
     )
 
     def dying_write(path, content):
         if step and f"step-{int(step):08d}" in path.parent.name:
             if path.name == kind:
                 half(path, content)
-            if path.name == runs.MARKER and kind == "marker":
+            if path.name == checkpoints.MARKER and kind == "marker":
                 die()
         write_flushed(path, content)
 
-    def torn_line(path, value):
-        if kind == "metrics" and value["step"] == int(step):
+    def torn_line(path, value, fence=None, **options):
+        if kind == "metrics" and path.name == "metrics.jsonl" and value["step"] == int(step):
             with path.open("ab") as file:
                 file.write(records.json_line(value)[:20])
                 file.flush()
                 die()
-        append_line(path, value)
+        append_line(path, value, fence, **options)
 
     def dying_removal(path, **options):
         if kind == "removal" and Path(path).name == f"step-{int(step):08d}":
@@ -78,13 +82,13 @@ def arrange(moment):
             die()
         write_rows(self, name, columns)
 
-    def dying_json(path, value):
+    def dying_json(path, value, fence=None):
         if kind == "end" and path.name == "DONE":
             die()
-        write_json(path, value)
+        write_json(path, value, fence)
 
     write_rows = runs.CellFolder.write_rows
-    runs.write_flushed, runs.append_line, runs.write_json = dying_write, torn_line, dying_json
+    checkpoints.write_flushed, runs.append_line, runs.write_json = dying_write, torn_line, dying_json
     runs.CellFolder.write_rows, shutil.rmtree = dying_rows, dying_removal
     return emit, lambda: kind == "stop" and stepped[0] >= int(step)
 
@@ -97,7 +101,7 @@ def attempt(moment):
     house.prepare_process(experiment.execution)
     with claim(study.cell_folder(cell).path) as held:
         assert held
-        training.train_cell(study, cell, emit, should_stop)
+        training.train_cell(study, cell, emit, should_stop, held)
 
 
 torch.set_num_threads(1)
@@ -109,7 +113,7 @@ for moment in moments:
         os._exit(0)
     _, status = os.waitpid(child, 0)
     (cell,) = (folder / "tiny" / "tiny" / arm).iterdir()
-    complete = sorted(int(m.parent.name[5:]) for m in cell.glob(f"checkpoints/step-*/{runs.MARKER}"))
+    complete = sorted(int(m.parent.name[5:]) for m in cell.glob(f"checkpoints/step-*/{checkpoints.MARKER}"))
     print(json.dumps([moment, os.waitstatus_to_exitcode(status), complete, runs.CellFolder(cell).state]), flush=True)
 """
 
@@ -119,7 +123,7 @@ HISTORY: list[tuple[str, int, list[int], str]] = [
     ("update 3", KILLED, [], "started"),  # before the first checkpoint
     ("state.safetensors 5", KILLED, [], "started"),  # inside a checkpoint's first file
     ("state.json 5", KILLED, [], "started"),  # between its files
-    ("marker 5", KILLED, [], "started"),  # renamed into place, not yet marked
+    ("marker 5", KILLED, [], "started"),  # all its files are there, but nothing vouches for them
     ("metrics 8", KILLED, [5], "started"),  # inside a line of the metrics
     ("rows 10", KILLED, [5, 10], "started"),  # while the milestone is measured
     ("removal 5", KILLED, [10, 15], "started"),  # while the oldest checkpoint is removed
@@ -129,6 +133,8 @@ HISTORY: list[tuple[str, int, list[int], str]] = [
     ("end 20", KILLED, [17, 20], "started"),  # everything is there but DONE
     ("never", 0, [17, 20], "complete"),
 ]
+RESUMED_AT = [5, 10, 15, 17, 17, 20, 20]
+"""updates of the checkpoints that attempts began with; the first five began at nothing"""
 
 
 @dataclass(frozen=True)
@@ -180,3 +186,18 @@ def test_the_time_on_record_is_the_sum_of_the_updates_that_count(resumed: Resume
     lines = [json.loads(line) for line in metrics.splitlines()]
     summary = json.loads((resumed.interrupted / "DONE").read_text(encoding="utf-8"))
     assert summary["train_seconds"] == pytest.approx(sum(line["wall_seconds"] for line in lines))
+
+
+def test_each_line_names_its_holder_and_each_resume_is_on_record(resumed: Resumed):
+    cell = CellFolder(resumed.interrupted)
+    tokens = [line["token"] for line in cell.metrics()]
+    assert tokens == sorted(tokens), "a later holder has a higher token"
+    assert len(history(cell.path)) == len(HISTORY), "one claim an attempt"
+    record = cell.record()
+    assert [entry["step"] for entry in record["resumed"]] == RESUMED_AT
+    assert [entry["token"] for entry in record["resumed"]] == list(range(6, 13))
+    for entry in record["resumed"]:
+        assert entry["host"] == socket.gethostname()
+        assert entry["environment"] == record["environment"]
+    assert "resumed" not in CellFolder(resumed.uninterrupted).record()
+    assert cell.record()["initial_digests"] == CellFolder(resumed.uninterrupted).record()["initial_digests"]

@@ -110,6 +110,37 @@ def test_a_checkpoint_with_another_shape_is_refused_and_changes_nothing(build: B
     assert state.to_files() == files
 
 
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("state.json", lambda c: c.replace(b'"step": 2', b'"step": 3')),
+        ("state.json", lambda c: c[:-5]),
+        ("state.json", lambda c: b"[]"),  # noqa: ARG005 - whatever was there
+        ("state.safetensors", lambda c: c[:-5]),
+        ("state.safetensors", lambda c: b""),  # noqa: ARG005
+        ("state.safetensors", lambda c: b"\xff" * 8 + c[8:]),  # a header longer than any file
+    ],
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(
+    build: Build, order: Order, name: str, damage: Callable[[bytes], bytes]
+):
+    saved, state = fresh(build, {}), fresh(build, {})
+    run(saved, order, 2)
+    before, files = state.to_files(), saved.to_files()
+    with pytest.raises(StudyFolderError, match="the state in a checkpoint is damaged"):
+        state.restore(files | {name: damage(files[name])})
+    with pytest.raises(StudyFolderError, match="the state in a checkpoint is damaged"):
+        state.restore({other: content for other, content in files.items() if other != name})
+    assert state.to_files() == before
+
+
+def test_a_state_of_an_earlier_version_has_no_checksum_and_is_restored(build: Build, order: Order):
+    saved, state = fresh(build, {}), fresh(build, {})
+    run(saved, order, 2)
+    state.restore(saved.to_files() | {"state.json": b'{"format": 1, "step": 2}'})
+    assert state.to_files() == saved.to_files()
+
+
 def test_the_digest_is_sixteen_hexadecimal_digits_for_either_sign(build: Build):
     state = fresh(build, {})
     assert state.digest_hex() == "0" * 16

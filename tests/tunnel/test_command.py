@@ -101,7 +101,7 @@ def test_an_interrupted_set_is_continued_where_it_stopped_and_comes_out_the_same
     monkeypatch.chdir(micro)
     here.updates_left = 41  # in the fourth cell of the first task
     code, out, _ = cli("tunnel")
-    assert code == 130
+    assert code == 75
     assert out.endswith("stopped; the same command continues from the last checkpoints\n")
     assert not (FOLDER / "tunnel.html").exists()
     assert list(cells(FOLDER).values()).count("complete") == 3

@@ -40,7 +40,7 @@ def finetune(
     from paribus.downstream.chat.mixture import load_mixture
     from paribus.finetuning import showing
     from paribus.finetuning.running import finetune_cells
-    from paribus.launch.local import CUBLAS_WORKSPACE, variable_set
+    from paribus.launch.local import CUBLAS_WORKSPACE, RESUMABLE, variable_set
 
     import_from_here()
     declared = load_mixture(mixture, name)
@@ -54,7 +54,7 @@ def finetune(
         showing.show(outcomes, console)
     if any(outcome.state in ("stopped", "missing") for outcome in outcomes):
         console.print("stopped; the same command continues from the last checkpoints", highlight=False)
-        raise typer.Exit(130)
+        raise typer.Exit(RESUMABLE)
     diverged = [outcome.base.name for outcome in outcomes if outcome.state == "diverged"]
     if diverged:
         raise DivergenceError(

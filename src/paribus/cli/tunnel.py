@@ -35,6 +35,7 @@ def tunnel(
 
     Ctrl-C leaves a set that the same command continues.
     """
+    from paribus.launch.local import RESUMABLE
     from paribus.tunnel.command import run_tunnel
     from paribus.tunnel.suites import load_suite, only, with_mechanism
 
@@ -49,4 +50,4 @@ def tunnel(
     command = shlex.join(["paribus", "tunnel", f"--{suite.name}", *part, *own, *runs_option(runs)])
     if not run_tunnel(suite, runs, console, command):
         console.print("stopped; the same command continues from the last checkpoints", highlight=False)
-        raise typer.Exit(130)
+        raise typer.Exit(RESUMABLE)

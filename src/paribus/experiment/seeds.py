@@ -182,6 +182,10 @@ class Execution(Table):
     memory, more time, the same bits"""
     checkpoint_steps: Positive = 50
     """updates between checkpoints"""
+    lease_seconds: Annotated[float, Field(ge=1.0)] = 60.0
+    """a worker on another machine that has given no sign for so long is taken to be dead, and its cell is taken over"""
+    attempts: Positive = 3
+    """a cell that fails so often without a further checkpoint is parked, and the others go on"""
     cost_rounds: Annotated[int, Field(ge=0)] = 20
     """turns in which the arms' updates are timed against each other after training; 0 measures no time"""
 

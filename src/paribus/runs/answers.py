@@ -87,7 +87,7 @@ class AnswersFolder:
         """Rows, then the record, to which names, number of items and digest of the rows are added."""
         table = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
         stream = io.BytesIO()
-        pq.write_table(table, stream, compression="zstd")
+        pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
         content = stream.getvalue()
         write_durably(self.path / GROUP / f"{asked.stem}.parquet", content)
         said = {

@@ -5,23 +5,27 @@ runs/<study>/report.html  report.md  report.json  verdict.svg  verdict.md  table
 runs/<study>/<scale>/<arm>/<seed>-<digest>/
     cell.json           resolved fields, environment, code version, digests of the initial tensors
     metrics.jsonl       one raw line a step
+    rows.jsonl          digest of each row file as it was written; gone once DONE or DIVERGED holds them
     likelihood/         one Parquet a split and step: one row a document
     diagnostics/        one Parquet a step: one row a reading, with its standard error over documents
     interventions/      one Parquet a step: one row a change of the trained model and document
     routes/             one Parquet a step: depth routes of some tokens, one row a source
     tasks/              one Parquet and one record a downstream task and step: see `paribus.runs.answers`
     finetuned/<name>/   what the cell was fine-tuned to: a folder like this one, with finetune.json for cell.json
-    checkpoints/        step-N/ with its files and, last, a marker
-    DONE or DIVERGED    what the cell ended with
+    checkpoints/        step-N/ with its files and a marker that vouches for them: see `paribus.runs.checkpoints`
+    DONE or DIVERGED    what the cell ended with, with the digests of all row files
+
+Every record says whether it is whole (`paribus.runs.records`), every Parquet page has its checksum, and
+`paribus.runs.verifying` looks at all of it. What an earlier version wrote has fewer of them and is read as it is.
 """
 
 import datetime
 import hashlib
 import io
-import json
+import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +34,27 @@ import pyarrow.parquet as pq
 
 from paribus.disk import flush
 from paribus.errors import StudyFolderError
-from paribus.runs import layout
+from paribus.runs import checkpoints, layout, metrics
 from paribus.runs.answers import GROUP as ANSWERS
 from paribus.runs.claims import claimed
 from paribus.runs.records import (
+    Fence,
+    Line,
     append_line,
     explaining_storage,
-    json_line,
+    line_of,
+    lines_of,
     read_json,
     read_lines,
     write_durably,
-    write_flushed,
     write_json,
 )
 
 FORMAT = 1
 CORPUS = "corpus.json"
 MICRO_BATCHES = "micro-batch.json"
-MARKER = "COMPLETE"
-CHECKPOINTS_KEPT = 2
+FINETUNED = "finetuned"
+METRICS, ROWS, LOOKS = "metrics.jsonl", "rows.jsonl", "looks.jsonl"
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,9 @@ class CellFolder:
     """The folder of one training run."""
 
     path: Path
+    fence: Fence | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """raises where another worker took the cell over; called just before each rename and each append of a write.
+    Readers never call it"""
 
     @property
     def state(self) -> str:
@@ -73,32 +82,72 @@ class CellFolder:
         return (self.path / "DONE").exists() or (self.path / "DIVERGED").exists()
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        write_json(self.path / "cell.json", record)
+        write_json(self.path / "cell.json", record, self.fence)
 
     def record(self) -> dict[str, Any]:
         return read_json(self.path / "cell.json")
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
-        append_line(self.path / "metrics.jsonl", line)
+        append_line(self.path / METRICS, line, self.fence)
 
     def metrics(self) -> list[dict[str, Any]]:
-        return read_lines(self.path / "metrics.jsonl")
+        """Every line but those of workers that had lost the cell. StudyFolderError where one is damaged."""
+        return metrics.of_holders(read_lines(self.path / METRICS))
 
     def keep_metrics_until(self, step: int) -> None:
-        """Drop lines of steps that a checkpoint does not cover; they will be trained again."""
-        kept = [json_line(line) for line in self.metrics() if line["step"] <= step]
-        write_durably(self.path / "metrics.jsonl", b"".join(kept))
+        """Drop lines of steps that a checkpoint does not cover, and the digests of their rows: they are trained again.
+
+        The file is written anew in any case, so that nothing can be appended any more by who opened it before; and
+        what killed writers left half written goes. StudyFolderError where lines up to `step` are damaged or missing.
+        """
+        kept, reach = self._sound_metrics()
+        if kept and reach < step:
+            raise StudyFolderError(
+                f"{self.path / METRICS} does not reach the checkpoint that training would go on from",
+                expected=f"every update up to {step}, one after another",
+                received=f"updates up to {reach}",
+                remedy="delete the cell's folder to train it anew; other cells are kept",
+            )
+        text = b"".join(line.text + b"\n" for line in kept if line.content["step"] <= step)
+        write_durably(self.path / METRICS, text, self.fence)
+        if (self.path / ROWS).exists():
+            # A damaged one of them has already brought training back to its begin.
+            rows = [line for line in lines_of((self.path / ROWS).read_bytes()) if not _row_line_fault(line)]
+            text = b"".join(line.text + b"\n" for line in rows if step_of_rows(line.content["file"]) <= step)
+            write_durably(self.path / ROWS, text, self.fence)
+        self._sweep()
+
+    def _sound_metrics(self) -> tuple[list[Line], int]:
+        path = self.path / METRICS
+        return metrics.sound(path.read_bytes()) if path.exists() else ([], 0)
+
+    def _sweep(self) -> None:
+        """Remove what writers that were killed left half written. Only for who holds the claim.
+
+        Other writers may be at work in folders with a dot (claims), in `tasks` and in `finetuned`.
+        """
+        elsewhere = (ANSWERS, FINETUNED)
+        own = [p for p in self.path.glob("[!.]*/.*.partial") if p.parent.name not in elsewhere]
+        for partial in [*self.path.glob(".*.partial"), *own]:
+            if partial.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)
+            else:
+                partial.unlink(missing_ok=True)
 
     def write_rows(self, name: str, columns: Mapping[str, Any]) -> None:
         """One Parquet file of equally long columns, such as "likelihood/test-00000112"."""
-        content = io.BytesIO()
-        pq.write_table(pa.table(dict(columns)), content, compression="zstd")
-        write_durably(self.path / f"{name}.parquet", content.getvalue())
+        stream = io.BytesIO()
+        pq.write_table(pa.table(dict(columns)), stream, compression="zstd", write_page_checksum=True)
+        content = stream.getvalue()
+        if not self.finished:
+            line = {"file": f"{name}.parquet", "digest": _digest_of(content)}
+            append_line(self.path / ROWS, line, self.fence, durable=True)
+        write_durably(self.path / f"{name}.parquet", content, self.fence)
 
     def rows(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A row file, or some of its columns. StudyFolderError where it cannot be read, or lacks one of them."""
         try:
-            with pq.ParquetFile(self.path / f"{name}.parquet") as file:
+            with pq.ParquetFile(self.path / f"{name}.parquet", page_checksum_verification=True) as file:
                 lacking = [column for column in columns or () if column not in file.schema_arrow.names]
                 if lacking:
                     raise StudyFolderError(
@@ -120,50 +169,109 @@ class CellFolder:
         return sorted(f"{group}/{file.stem}" for file in (self.path / group).glob("*.parquet"))
 
     def write_checkpoint(self, step: int, files: Mapping[str, bytes], kept: Collection[int] = ()) -> None:
-        """All files written aside and fsynced, the folder renamed into place, the marker last; old ones removed but
-        those of the steps `kept`."""
-        folder = self.path / "checkpoints"
-        final, aside = folder / f"step-{step:08d}", folder / f".step-{step:08d}.partial"
-        with explaining_storage(final):
-            shutil.rmtree(aside, ignore_errors=True)
-            shutil.rmtree(final, ignore_errors=True)
-            aside.mkdir(parents=True)
-            for name, content in files.items():
-                write_flushed(aside / name, content)
-            flush(aside)
-            aside.rename(final)
-            flush(folder)
-            write_flushed(final / MARKER, b"")
-            flush(final)
-            removable = [c for c in self._checkpoints() if _step_of(c) not in kept]
-            for old in removable[:-CHECKPOINTS_KEPT]:
-                (old / MARKER).unlink()
-                shutil.rmtree(old)
-
-    def _checkpoints(self) -> list[Path]:
-        return sorted(marker.parent for marker in (self.path / "checkpoints").glob(f"step-*/{MARKER}"))
+        """A checkpoint that is whole or not there, and the lines of metrics up to it on the disk before it; old ones
+        removed but the newest two and those of the steps `kept`."""
+        with explaining_storage(self.path / METRICS):
+            if (self.path / METRICS).exists():
+                flush(self.path / METRICS)
+                flush(self.path)
+        checkpoints.write(self.path, step, files, kept, self.fence)
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps whose checkpoints are kept, in order."""
-        return [_step_of(checkpoint) for checkpoint in self._checkpoints()]
+        """Steps whose checkpoints are kept, in order, whether or not they are damaged."""
+        return [checkpoint.step for checkpoint in checkpoints.present(self.path)]
 
-    def latest_checkpoint(self) -> tuple[int, dict[str, bytes]] | None:
-        """(step, files) of the newest checkpoint whose marker was written; None where there is none."""
-        complete = self._checkpoints()
-        return (_step_of(complete[-1]), _files_of(complete[-1])) if complete else None
+    def latest_checkpoint(
+        self, on_damage: Callable[[int, str], None] | None = None
+    ) -> tuple[int, dict[str, bytes]] | None:
+        """(step, files) of the newest checkpoint that can be used; None where there is none.
+
+        A checkpoint of a cell that has not ended can be used only where metrics and rows up to it are whole: they
+        would be missing at the end. `on_damage` gets the step of each newer one that cannot, and why, in words.
+        """
+        lost = self._losses()
+        for checkpoint in reversed(checkpoints.present(self.path)):
+            try:
+                if wrong := lost.until(checkpoint.step):
+                    raise StudyFolderError("", received=wrong)
+                return checkpoint.step, checkpoint.read()
+            except StudyFolderError as error:
+                if on_damage is not None:
+                    on_damage(checkpoint.step, error.received)
+        return None
+
+    def damaged_checkpoints(self) -> dict[int, str]:
+        """What is wrong with each checkpoint that cannot be used, in words, by step."""
+        lost = self._losses()
+        found = {c.step: c.damage() or lost.until(c.step) for c in checkpoints.present(self.path)}
+        return {step: wrong for step, wrong in found.items() if wrong}
 
     def checkpoint_at(self, step: int) -> dict[str, bytes] | None:
-        """Files of the checkpoint after `step` updates; None where it is not kept."""
-        found = next((c for c in self._checkpoints() if _step_of(c) == step), None)
-        return None if found is None else _files_of(found)
+        """Files of the checkpoint after `step` updates; None where it is not kept. StudyFolderError where it is
+        damaged."""
+        found = next((c for c in checkpoints.present(self.path) if c.step == step), None)
+        return None if found is None else found.read()
+
+    def _losses(self) -> "_Losses":
+        """Of a cell that has not ended; of one that has, nothing is missing that training would have to go back for."""
+        if self.finished:
+            return _Losses(None, {})
+        known = (self.path / METRICS).exists() or (self.path / "cell.json").exists()
+        return _Losses(self._sound_metrics()[1] if known else None, self.damaged_rows())
+
+    def damaged_rows(self) -> dict[str, str]:
+        """What is wrong with each row file of a cell that has not ended, in words, by its name in the folder.
+
+        A file that was written before its digest was kept says nothing.
+        """
+        try:
+            written = self.journaled_rows()
+        except StudyFolderError as error:
+            return {ROWS: error.received}
+        present = self._row_digests()
+        missing = dict.fromkeys(written.keys() - present.keys(), "is missing")
+        changed = {name: "was changed" for name, digests in written.items() if present.get(name) not in digests}
+        return changed | missing
+
+    def journaled_rows(self) -> dict[str, set[str]]:
+        """Digests that a row file had, by its name in the folder, of a cell that has not ended.
+
+        More than one where it was written again. StudyFolderError where the record of them is damaged.
+        """
+        written: dict[str, set[str]] = {}
+        path = self.path / ROWS
+        for line in lines_of(path.read_bytes()) if path.exists() else ():
+            if wrong := _row_line_fault(line):
+                raise StudyFolderError(
+                    f"{path}: line {line.number} is damaged",
+                    received=f"line {line.number}: {wrong}",
+                    remedy="delete the cell's folder to train it anew; other cells are kept",
+                )
+            written.setdefault(line.content["file"], set()).add(line.content["digest"])
+        return written
 
     def finish(self, summary: Mapping[str, Any], *, diverged: bool = False) -> None:
-        """Mark the end. Digests of every row file go with it, so that a later change is noticed."""
+        """Mark the end. Digests of every row file go with it, so that a later change is noticed.
+
+        StudyFolderError where a row file of a cell that is complete is already not as it was written.
+        """
+        if not diverged and not self.finished and (damaged := self.damaged_rows()):
+            name, wrong = next(iter(sorted(damaged.items())))
+            raise StudyFolderError(
+                f"{self.path / name} {wrong}",
+                expected="the rows of a cell as they were written, since it ends with them",
+                remedy="run again: training goes on from a checkpoint before them, or anew; other cells are kept",
+            )
+        with explaining_storage(self.path):
+            if (self.path / METRICS).exists():
+                flush(self.path / METRICS)
         content = {**summary, "row_digests": self._row_digests()}
-        write_json(self.path / ("DIVERGED" if diverged else "DONE"), content)
+        write_json(self.path / ("DIVERGED" if diverged else "DONE"), content, self.fence)
+        (self.path / ROWS).unlink(missing_ok=True)
+        self._sweep()
 
     def _row_digests(self) -> dict[str, str]:
-        files = sorted([*self.path.glob("*/*.parquet"), *self.path.glob("metrics.jsonl")])
+        files = sorted([*self.path.glob("*/*.parquet"), *self.path.glob(METRICS)])
         files = [file for file in files if file.parent.name != ANSWERS]  # added later, each with a digest of its own
         return {str(file.relative_to(self.path)): _digest(file) for file in files if file.is_file()}
 
@@ -172,7 +280,7 @@ class CellFolder:
 
         A cell that ended before digests were kept says nothing: see `keeps_digests`.
         """
-        written = self._written_digests()
+        written = self.written_digests()
         if not written:
             return []
         present = self._row_digests()
@@ -182,7 +290,8 @@ class CellFolder:
         ]
         return missing + changed + [f"{name} was added" for name in sorted(present.keys() - written.keys())]
 
-    def _written_digests(self) -> dict[str, str]:
+    def written_digests(self) -> dict[str, str]:
+        """Of each row file when the cell ended, by its name in the folder; empty of an earlier version's."""
         try:
             summary = self.summary()
         except StudyFolderError:
@@ -194,7 +303,7 @@ class CellFolder:
     @property
     def keeps_digests(self) -> bool:
         """Whether a change of the cell's rows would be noticed."""
-        return bool(self._written_digests())
+        return bool(self.written_digests())
 
     def faults(self, scale: str, arm: str, seed: int, variant: str) -> list[str]:
         """Which records of a finished cell cannot be used, in words, whatever their digests say; empty where all can.
@@ -222,12 +331,31 @@ class CellFolder:
         return read_json(self.path / ("DIVERGED" if (self.path / "DIVERGED").exists() else "DONE"))
 
 
-def _step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("step-"))
+@dataclass(frozen=True)
+class _Losses:
+    """What of a cell's metrics and rows is no longer as it was written."""
+
+    reach: int | None
+    """update up to which metrics are whole; None where nothing says that there were any"""
+    rows: Mapping[str, str]
+    """what is wrong, by name of the row file"""
+
+    def until(self, step: int) -> str:
+        """The first loss up to an update, in words; empty without one."""
+        if self.reach is not None and self.reach < step:
+            return f"{METRICS} is whole up to update {self.reach} only"
+        lost = (f"{name} {wrong}" for name, wrong in sorted(self.rows.items()) if step_of_rows(name) <= step)
+        return next(lost, "")
 
 
-def _files_of(checkpoint: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in checkpoint.iterdir() if file.name != MARKER}
+def _row_line_fault(line: Line) -> str:
+    return line.wrong or layout.fault(layout.RowLine, line.content)
+
+
+def step_of_rows(name: str) -> int:
+    """ "likelihood/test-00000112.parquet" was measured after 112 updates; 0 for a name without a number."""
+    found = re.search(r"(\d+)\.parquet$", name)
+    return int(found[1]) if found else 0
 
 
 def _fault_of(file: Path, kind: type[layout.CellRecord | layout.Ended]) -> str:
@@ -239,7 +367,11 @@ def _fault_of(file: Path, kind: type[layout.CellRecord | layout.Ended]) -> str:
 
 
 def _digest(file: Path) -> str:
-    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
+    return _digest_of(file.read_bytes())
+
+
+def _digest_of(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -328,26 +460,30 @@ class StudyFolder:
         return found or {}
 
     def write_cost(self, scale: str, cost: Mapping[str, Any]) -> None:
-        write_json(self.path / "cost" / f"{scale}.json", cost)
+        write_json(self.path / "cost" / f"{scale}.json", {**cost, "scale": scale})
 
     def cost(self, scale: str) -> dict[str, Any] | None:
         """What updates of the arms were measured to cost at a scale; None where nobody measured.
 
         StudyFolderError where the record cannot be read.
         """
-        path = self.path / "cost" / f"{scale}.json"
-        return _read_table(path, "delete this file alone: `paribus cost` measures anew")
+        path, remedy = self.path / "cost" / f"{scale}.json", "delete this file alone: `paribus cost` measures anew"
+        found = _read_table(path, remedy)
+        if found is not None and found.get("scale", scale) != scale:
+            raise StudyFolderError(
+                f"{path} is that of another scale", expected=scale, received=f"{found['scale']}", remedy=remedy
+            )
+        return found
 
     def append_look(self, command: str, pairs: Mapping[str, int], words: Mapping[str, str], rule_digest: str) -> None:
         """One more line of the append-only ledger: who looked, how many pairs were there, which words were shown."""
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"time": time, "command": command, "pairs": dict(pairs), "words": dict(words)}
-        path = self.path / "looks.jsonl"
+        path = self.path / LOOKS
         with explaining_storage(path):
-            if path.is_file() and not path.read_bytes().endswith(b"\n") and not _ledger_line(_last_line(path))[1]:
-                # A whole look that lost its newline in an editor must not be taken for one that a kill has torn.
-                write_durably(path, path.read_bytes() + b"\n")
-        append_line(path, {**line, "rule_digest": rule_digest})
+            if path.is_file() and (whole := _whole_tail(path.read_bytes())) is not None:
+                write_durably(path, whole)
+        append_line(path, {**line, "rule_digest": rule_digest}, durable=True)
 
     def looks(self) -> list[dict[str, Any]]:
         """Every line of the ledger that can be read; `unreadable_looks` says which cannot."""
@@ -358,30 +494,33 @@ class StudyFolder:
         return [f"line {number} ({wrong})" for number, (_, wrong) in enumerate(self._ledger(), 1) if wrong]
 
     def _ledger(self) -> list[tuple[dict[str, Any] | None, str]]:
-        path = self.path / "looks.jsonl"
+        path = self.path / LOOKS
         if not path.exists():
             return []
         try:
-            lines = path.read_bytes().split(b"\n")
+            content = path.read_bytes()
         except OSError as error:
             return [(None, error.strerror or str(error))]
-        found = [_ledger_line(line) for line in lines[:-1]]
-        last = _ledger_line(lines[-1])
-        return [*found, last] if not last[1] else found  # a torn last line, left by a kill, was never shown
+        whole = _whole_tail(content)
+        return [_look(line) for line in lines_of(content if whole is None else whole)]
 
 
-def _ledger_line(line: bytes) -> tuple[dict[str, Any] | None, str]:
+def _look(line: Line) -> tuple[dict[str, Any] | None, str]:
     """(the look, "") or (None, what is wrong)."""
-    try:
-        look = json.loads(line)
-    except ValueError as error:
-        return None, str(error)
-    wrong = layout.look_fault(look)
-    return (None, wrong) if wrong else (look, "")
+    wrong = line.wrong or layout.look_fault(line.content)
+    return (None, wrong) if wrong else (line.content, "")
 
 
-def _last_line(path: Path) -> bytes:
-    return path.read_bytes().rpartition(b"\n")[2]
+def _whole_tail(ledger: bytes) -> bytes | None:
+    """The ledger with the end of its last line, where that is a whole look which only lost it, in an editor or on the
+    disk; it must not be taken for one that a kill has torn, which was never shown. None where nothing is to be done."""
+    before, end, tail = ledger.rpartition(b"\n")
+    if not tail:
+        return None
+    if not _look(line_of(0, tail))[1]:
+        return ledger + b"\n"
+    last = line_of(0, tail[:-1])
+    return before + end + tail[:-1] + b"\n" if last.checked and not _look(last)[1] else None
 
 
 def _read_table(path: Path, remedy: str) -> dict[str, Any] | None:

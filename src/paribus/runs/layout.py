@@ -21,6 +21,21 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
 
+class StudyIdentity(_Record):
+    """study.json"""
+
+    study: str
+    format: Annotated[int, Field(ge=1)]
+
+
+class CorpusLink(_Record):
+    """corpus.json"""
+
+    corpus: str
+    key: str
+    digest: str
+
+
 class CellRecord(_Record):
     """cell.json"""
 
@@ -52,6 +67,30 @@ class Done(Ended):
     final_tensors_digest: str
 
 
+class MarkedFile(_Record):
+    """A file of a checkpoint"""
+
+    bytes: Count
+    digest: Digest
+
+
+class Marker(_Record):
+    """checkpoints/step-<number>/COMPLETE"""
+
+    step: Count
+    cell: str
+    """name of the cell's folder"""
+    files: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")], MarkedFile]
+
+
+class RowLine(_Record):
+    """A line of rows.jsonl"""
+
+    file: str
+    """such as "likelihood/test-00000112.parquet" """
+    digest: Digest
+
+
 class AnswersRecord(_Record):
     """tasks/<name>-<step>.json; `paribus.runs.answers` adds what identifies it"""
 
@@ -79,10 +118,15 @@ class SliceLine(_Record):
     floor_nats: Annotated[float, Field(allow_inf_nan=False)]
 
 
-class MetricsLine(_Record):
-    """A line of metrics.jsonl"""
+class MetricsStep(_Record):
+    """Of a line of metrics.jsonl, what training needs to go on"""
 
     step: Annotated[int, Field(ge=1)]
+
+
+class MetricsLine(MetricsStep):
+    """A line of metrics.jsonl"""
+
     tokens_seen: Annotated[int, Field(ge=1)]
     loss_nats_per_token: Annotated[float, Field(allow_inf_nan=False)]
     slices: dict[str, SliceLine] = Field(default_factory=dict)
@@ -258,11 +302,15 @@ def cost_fault(value: Any) -> str:
 
 
 def metrics_fault(lines: Sequence[Any], steps: int) -> str:
-    """As `fault`, of metrics.jsonl: every line is an update with a finite loss, and the last is update `steps`."""
+    """As `fault`, of metrics.jsonl: every line is an update with a finite loss, one after another, and the last is
+    update `steps`."""
+    last = lines[0]["step"] - 1 if lines and not fault(MetricsLine, lines[0]) else 0  # a branch leaves its trunk later
     for number, line in enumerate(lines, 1):
         if wrong := fault(MetricsLine, line):
             return f"line {number}: {wrong}"
-    last = lines[-1]["step"] if lines else 0
+        if line["step"] != last + 1:
+            return f"line {number}: update {line['step']} comes after {last}"
+        last = line["step"]
     return "" if last == steps else f"ends at update {last} of {steps}"
 
 

@@ -1,13 +1,15 @@
 """Everything that the next update depends on, and its form on disk: safetensors and JSON, no pickles."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from paribus.disk import sealed, unsealed
 from paribus.errors import StudyFolderError
 from paribus.optim.config import OptimiserConfig
 from paribus.optim.groups import build_optimisers, load_state_tensors, state_tensors
@@ -37,11 +39,14 @@ class TrainState:
         tensors |= {f"optimiser/{name}": t for name, t in state_tensors(self.model, self.optimisers).items()}
         tensors["digest"] = self.digest
         contiguous = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-        return {TENSORS: save(contiguous), META: json.dumps({"format": 1, "step": self.step}).encode()}
+        return {TENSORS: save(contiguous), META: sealed({"format": 1, "step": self.step})}
 
     def restore(self, files: dict[str, bytes]) -> None:
-        """Inverse of `to_files`, into a state built for the same arm. StudyFolderError where tensors do not match."""
-        tensors = load(files[TENSORS])
+        """Inverse of `to_files`, into a state built for the same arm.
+
+        StudyFolderError, before anything is changed, where files are damaged or tensors do not match.
+        """
+        step, tensors = _content_of(files)
         parameters = dict(self.model.named_parameters())
         own = {(name, parameter.shape) for name, parameter in parameters.items()}
         saved = {(n.removeprefix("model/"), tensor.shape) for n, tensor in tensors.items() if n.startswith("model/")}
@@ -58,8 +63,21 @@ class TrainState:
         optimiser = {n.removeprefix("optimiser/"): t for n, t in tensors.items() if n.startswith("optimiser/")}
         load_state_tensors(self.model, self.optimisers, optimiser)
         self.digest = tensors["digest"]
-        self.step = int(json.loads(files[META])["step"])
+        self.step = step
 
     def digest_hex(self) -> str:
         """The running batch digest as 16 hexadecimal digits."""
         return f"{int(self.digest) & (1 << 64) - 1:016x}"
+
+
+def _content_of(files: Mapping[str, bytes]) -> tuple[int, dict[str, Tensor]]:
+    """(finished updates, tensors by name). What an earlier version wrote has no checksum in its record."""
+    try:
+        return int(unsealed(files[META])[0]["step"]), load(files[TENSORS])
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise StudyFolderError(
+            "the state in a checkpoint is damaged",
+            expected=f"{TENSORS} and {META} as training wrote them",
+            received=f"{type(error).__name__}: {error}",
+            remedy="delete the checkpoint: `paribus run` goes on from the one before",
+        ) from error

@@ -1,0 +1,395 @@
+"""Every file of a study's folder looked at: is it known, and is it as it was written?
+
+What vouches for a file is in `paribus.runs.records` (records and lines), `paribus.runs.checkpoints` (markers), DONE
+and rows.jsonl (row files) and the records of answers. Not protected are the report and its figures and tables, which
+`paribus report` makes again from rows. Whole lines that were cut off the end of looks.jsonl leave no trace, nor does a
+file that was deleted where nothing counts it: a checkpoint, a cost, an answer with its record.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from paribus.disk import sealed, unsealed
+from paribus.errors import StudyFolderError
+from paribus.runs import layout
+from paribus.runs.answers import GROUP as ANSWERS
+from paribus.runs.answers import AnswersFolder, Asked
+from paribus.runs.checkpoints import GROUP as CHECKPOINTS
+from paribus.runs.checkpoints import MARKER, NAME, Checkpoint
+from paribus.runs.folder import CORPUS, FINETUNED, LOOKS, METRICS, MICRO_BATCHES, ROWS, CellFolder, step_of_rows
+from paribus.runs.records import json_line, lines_of
+
+REPORT = {"report.html", "report.json", "report.md", "verdict.svg", "verdict.md"}
+REPORT_FOLDERS = ("tables", "figures")
+TROUBLE = "trouble"
+_CELL = re.compile(r"\d+-[0-9a-f]+(-.+)?")
+_PARTIAL = re.compile(r"\..*\.partial")
+_ANEW = "delete the cell's folder to train it anew; other cells are kept"
+_NOBODY = "delete it, once nobody trains here"
+
+
+class Kind(StrEnum):
+    """What was found of a file."""
+
+    GOOD = "good"
+    DAMAGED = "damaged"
+    REFORMATTED = "reformatted"
+    """the checksum of the content holds, the layout is not paribus's: nothing is lost"""
+    UNCHECKED = "unchecked"
+    """written by an earlier version: readable, and nothing vouches for it"""
+    UNPROTECTED = "not protected"
+    """made again from other files"""
+    ORPHAN = "orphan"
+    """of no known kind, or left half written"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was found of one file, or of a checkpoint's folder; `examine` tells of good ones too."""
+
+    path: Path
+    kind: Kind
+    what: str = ""
+    """in words; empty where it is good"""
+    repair: str = ""
+    """what a person can do about it"""
+
+
+def verify(study: Path) -> Iterator[Fault]:
+    """What of a study's folder is not as it was written, or is not known; see `Kind`. Nothing is changed."""
+    return (found for found in examine(study) if found.kind not in (Kind.GOOD, Kind.UNPROTECTED))
+
+
+def examine(study: Path) -> Iterator[Fault]:
+    """Every file of a study's folder with what was found of it, and every file that is missing."""
+    checks: dict[str, Callable[[Any], str]] = {
+        "study.json": _identity,
+        "plan.json": lambda value: "; ".join(layout.usable_plan(value)[1]),
+        CORPUS: lambda value: layout.fault(layout.CorpusLink, value),
+        MICRO_BATCHES: lambda value: layout.fault(dict[str, Any], value),
+    }
+    repairs = {
+        "plan.json": "delete this file alone: `paribus run` writes it anew, and cells are kept",
+        MICRO_BATCHES: "put it back, or delete the study: its cells were trained so",
+    }
+    if not (study / "study.json").exists():
+        yield Fault(study / "study.json", Kind.DAMAGED, "is missing", "restore it from a copy; cells are untouched")
+    for path in _files(study):
+        if path.name in checks:
+            yield _record(path, checks[path.name], repairs.get(path.name, "restore it from a copy"))
+        elif path.name == LOOKS:
+            yield _lines(path, layout.look_fault, "correct or delete the line; what was seen then is not known")
+        elif path.name in REPORT:
+            yield Fault(path, Kind.UNPROTECTED, "the report", "`paribus report` makes it again")
+        else:
+            yield _stranger(path)
+    for folder in _folders(study):
+        if folder.name == "cost":
+            yield from _costs(folder)
+        elif folder.name in REPORT_FOLDERS:
+            for path in _below(folder):
+                yield Fault(path, Kind.UNPROTECTED, "the report", "`paribus report` makes it again")
+        else:
+            yield from _scale(folder)
+
+
+def examine_cell(path: Path) -> Iterator[Fault]:
+    """The same of one cell, or of what it was fine-tuned to."""
+    cell = CellFolder(path)
+    record = "finetune.json" if path.parent.name == FINETUNED else "cell.json"
+    if not (path / record).exists() and (cell.finished or (path / CHECKPOINTS).exists()):
+        yield Fault(path / record, Kind.DAMAGED, "is missing", f"restore it from a copy, or {_ANEW}")
+    yield from _cell_files(cell, record)
+    yield from _rows(cell)
+    for folder in _folders(path):
+        if folder.name == CHECKPOINTS:
+            yield from _checkpoints(folder)
+        elif folder.name == ANSWERS:
+            yield from _answers(AnswersFolder(path))
+        elif folder.name == FINETUNED:
+            yield from (_stranger(other) for other in _files(folder))
+            for tuned in _folders(folder):
+                yield from examine_cell(tuned)
+        elif folder.name == TROUBLE:
+            yield from _trouble(folder)
+        elif folder.name == ".claims":
+            yield from _claims(folder)
+        else:
+            yield from (_stranger(other) for other in _below(folder) if not _is_rows(path, other))
+
+
+def _cell_files(cell: CellFolder, record: str) -> Iterator[Fault]:
+    for path in _files(cell.path):
+        if path.name == "cell.json" == record:
+            yield _record(path, lambda value: _cell_fault(cell.path, value), _ANEW)
+        elif path.name in (record, "PARKED"):
+            yield _record(path, lambda value: layout.fault(dict[str, Any], value), _ANEW)
+        elif path.name in ("DONE", "DIVERGED"):
+            both = "there are DONE and DIVERGED at once" * ((cell.path / "DONE").exists() and path.name == "DIVERGED")
+            kind = layout.Done if path.name == "DONE" and record == "cell.json" else layout.Ended
+            yield _record(path, lambda value, kind=kind, both=both: both or layout.fault(kind, value), _ANEW)
+        elif path.name == METRICS:
+            digest = cell.written_digests().get(METRICS) if cell.finished else None
+            step = lambda value: layout.fault(layout.MetricsStep, value)  # noqa: E731
+            yield _lines(path, step, _ANEW if cell.finished else "`paribus run` goes on from before it", digest)
+        elif path.name == ROWS:
+            row = lambda value: layout.fault(layout.RowLine, value)  # noqa: E731
+            yield _lines(path, row, "`paribus run` goes on from before it")
+        elif path.name == ".claim":
+            yield Fault(path, Kind.GOOD)  # the lock file of an earlier version, always empty
+        else:
+            yield _stranger(path)
+
+
+def _rows(cell: CellFolder) -> Iterator[Fault]:
+    """Row files, by the digests that DONE or, before the end, rows.jsonl holds."""
+    repair = _ANEW if cell.finished else "`paribus run` goes on from a checkpoint before it, or trains the cell anew"
+    stated = cell.written_digests() if cell.finished else {}
+    wrong = {} if cell.finished else cell.damaged_rows()
+    counted = set(stated or ({} if cell.finished or ROWS in wrong else cell.journaled_rows()))
+    for path in sorted(cell.path.glob("*/*.parquet")):
+        if not (_is_rows(cell.path, path) and path.is_file()):
+            continue
+        name = path.relative_to(cell.path).as_posix()
+        if stated and name not in stated:
+            yield Fault(path, Kind.ORPHAN, "was added after the cell had ended", "delete it")
+        elif stated and _digest(path) != stated[name]:
+            yield Fault(path, Kind.DAMAGED, "was changed after the cell had ended", repair)
+        elif name in wrong:
+            yield Fault(path, Kind.DAMAGED, wrong[name], repair)
+        elif unreadable := _unreadable(path):
+            yield Fault(path, Kind.DAMAGED, unreadable, repair)
+        else:
+            yield Fault(path, Kind.GOOD) if name in counted else _unchecked(path)
+    # A kill between the line of rows.jsonl and the row file leaves the line alone: training will write both again.
+    reach = max(cell.checkpoint_steps(), default=0)
+    for name in sorted(counted):
+        if not (cell.path / name).is_file() and (cell.finished or step_of_rows(name) <= reach):
+            yield Fault(cell.path / name, Kind.DAMAGED, "is missing", repair)
+
+
+def _is_rows(cell: Path, path: Path) -> bool:
+    special = (ANSWERS, FINETUNED, CHECKPOINTS, TROUBLE)
+    group = path.parent
+    return path.suffix == ".parquet" and group.parent == cell and group.name not in special and path.name[0] != "."
+
+
+def _checkpoints(folder: Path) -> Iterator[Fault]:
+    yield from (_stranger(path) for path in _files(folder))
+    for path in _folders(folder):
+        if _PARTIAL.fullmatch(path.name):
+            yield Fault(path, Kind.ORPHAN, "was left half written", _NOBODY)
+        elif not NAME.fullmatch(path.name) or not (path / MARKER).exists():
+            yield Fault(path, Kind.ORPHAN, f"is no checkpoint: it has no {MARKER}", _NOBODY)
+        else:
+            yield from _checkpoint(Checkpoint(path))
+
+
+def _checkpoint(checkpoint: Checkpoint) -> Iterator[Fault]:
+    repair = "delete this folder: an earlier checkpoint is used, or the cell is trained anew"
+    if wrong := checkpoint.damage():
+        yield Fault(checkpoint.path, Kind.DAMAGED, wrong, repair)
+        return
+    marker = checkpoint.path / MARKER
+    yield _record(marker, lambda _: "", repair) if checkpoint.checked else _unchecked(marker)
+    foreign = checkpoint.foreign_files()
+    for path in _below(checkpoint.path):
+        if path.relative_to(checkpoint.path).parts[0] in foreign:
+            yield _stranger(path)
+        elif path != marker:
+            yield Fault(path, Kind.GOOD) if checkpoint.checked else _unchecked(path)
+
+
+def _trouble(folder: Path) -> Iterator[Fault]:
+    """What an update that went wrong left: states as checkpoints, and records."""
+    for path in _files(folder):
+        if path.suffix == ".json" and not _PARTIAL.fullmatch(path.name):
+            yield _record(path, lambda _: "", "delete it: it only explains")
+        else:
+            yield _stranger(path)
+    for path in _folders(folder):
+        if (path / MARKER).exists() and NAME.fullmatch(path.name):
+            yield from _checkpoint(Checkpoint(path))
+        else:
+            yield from (_stranger(other) for other in _below(path))
+
+
+def _answers(folder: AnswersFolder) -> Iterator[Fault]:
+    group, vouched = folder.path / ANSWERS, set[str]()
+    for path in sorted(group.glob("[!.]*.json")):
+        asked = Asked.of_stem(path.stem)
+        if asked is None:
+            yield _stranger(path)
+            continue
+        remedy = "delete both files of this task and ask again: paribus evaluate"
+        vouched.add(asked.stem)
+
+        def fault(value: Any, asked: Asked = asked) -> str:
+            wrong = layout.fault(layout.AnswersRecord, value)
+            if wrong:
+                return wrong
+            own = Asked(value["suite"], value["task"], value["step"], value["variant"])
+            return "" if own == asked else f"it is the record of {own.name}, step {own.step}"
+
+        found = _record(path, fault, remedy)
+        yield found
+        rows = path.with_suffix(".parquet")
+        if not rows.exists():
+            yield Fault(rows, Kind.DAMAGED, "is missing", remedy)
+        elif found.kind is not Kind.DAMAGED:
+            try:
+                folder.rows(asked)
+                yield Fault(rows, Kind.GOOD)
+            except StudyFolderError as error:
+                yield Fault(rows, Kind.DAMAGED, error.received or "was changed after it was written", remedy)
+        else:
+            yield Fault(rows, Kind.UNCHECKED, "its record is damaged", remedy)
+    for path in _below(group):
+        if path.suffix == ".parquet" and path.name[0] != "." and path.stem not in vouched:
+            yield Fault(path, Kind.ORPHAN, "has no record: the task was not answered to the end", _NOBODY)
+        elif path.parent != group or path.suffix not in (".parquet", ".json") or path.name[0] == ".":
+            yield _stranger(path)
+
+
+def _claims(folder: Path) -> Iterator[Fault]:
+    """Who trained the cell, in turn: see `paribus.runs.claims`."""
+    for path in _below(folder):
+        if path.suffix == ".json" and path.name[0] != ".":
+            yield _record(path, lambda _: "", "delete it, once nobody trains here")
+        elif re.fullmatch(r"\d+\.released", path.name):
+            yield Fault(path, Kind.GOOD)  # its name is all that it says
+        else:
+            yield _stranger(path)
+
+
+def _costs(folder: Path) -> Iterator[Fault]:
+    for path in _below(folder):
+        if path.parent == folder and path.suffix == ".json" and path.name[0] != ".":
+
+            def fault(value: Any, scale: str = path.stem) -> str:
+                other = value.get("scale", scale) if isinstance(value, dict) else scale
+                return layout.cost_fault(value) or ("" if other == scale else f"it is that of scale {other}")
+
+            yield _record(path, fault, "delete this file alone: `paribus cost` measures anew")
+        else:
+            yield _stranger(path)
+
+
+def _scale(folder: Path) -> Iterator[Fault]:
+    yield from (_stranger(path) for path in _files(folder))
+    for arm in _folders(folder):
+        yield from (_stranger(path) for path in _files(arm))
+        for cell in _folders(arm):
+            if _CELL.fullmatch(cell.name):
+                yield from examine_cell(cell)
+            else:
+                yield from (_stranger(path) for path in _below(cell))
+
+
+def _identity(value: Any) -> str:
+    return layout.fault(layout.StudyIdentity, value)
+
+
+def _cell_fault(cell: Path, value: Any) -> str:
+    if wrong := layout.fault(layout.CellRecord, value):
+        return wrong
+    variant = value.get("variant", "")
+    name = f"{value['seed']}-{value['digest']}" + (f"-{variant}" if variant else "")
+    own = (value["scale"], value["arm"], name)
+    # By the resolved folder, for whoever names it by a link.
+    place = cell.resolve()
+    return "" if own == (place.parents[1].name, place.parent.name, place.name) else f"it is that of {'/'.join(own)}"
+
+
+def _record(path: Path, fault: Callable[[Any], str], repair: str) -> Fault:
+    """A JSON record, whose content `fault` looks at."""
+    try:
+        file = path.read_bytes()
+        value, checked = unsealed(file)
+        wrong = fault(value)
+    except (OSError, ValueError) as error:
+        wrong, checked, file, value = str(error), False, b"", {}
+    if wrong:
+        return Fault(path, Kind.DAMAGED, wrong, repair)
+    if not checked:
+        return _unchecked(path)
+    return Fault(path, Kind.GOOD) if sealed(value) == file else _reformatted(path)
+
+
+def _lines(path: Path, fault: Callable[[Any], str], repair: str, digest: str | None = None) -> Fault:
+    """A .jsonl file, whose lines `fault` looks at; `digest` is that of the whole, where it is known."""
+    try:
+        file = path.read_bytes()
+    except OSError as error:
+        return Fault(path, Kind.DAMAGED, str(error), repair)
+    lines = list(lines_of(file))
+    for line in lines:
+        if wrong := line.wrong or fault(line.content):
+            return Fault(path, Kind.DAMAGED, f"line {line.number} of {len(lines)} is damaged ({wrong})", repair)
+    if digest is not None and _digest(path) != digest:
+        return Fault(path, Kind.DAMAGED, "was changed after the cell had ended", repair)
+    if not file.endswith(b"\n") and file:
+        return Fault(
+            path, Kind.ORPHAN, "ends with a line that is half written", "delete that line, or leave it: it is not read"
+        )
+    if unchecked := sum(not line.checked for line in lines):
+        return Fault(path, Kind.UNCHECKED, f"{unchecked} of {len(lines)} lines were written without a checksum")
+    same = all(json_line(line.content)[:-1] == line.text for line in lines)
+    return Fault(path, Kind.GOOD) if same else _reformatted(path)
+
+
+def _unreadable(path: Path) -> str:
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            file.read(use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        return str(error)
+    return ""
+
+
+def _unchecked(path: Path) -> Fault:
+    return Fault(path, Kind.UNCHECKED, "was written without a checksum, by an earlier version")
+
+
+def _reformatted(path: Path) -> Fault:
+    return Fault(path, Kind.REFORMATTED, "its content is as it was written, its layout is not", "leave it")
+
+
+def _stranger(path: Path) -> Fault:
+    if _PARTIAL.fullmatch(path.name):
+        return Fault(path, Kind.ORPHAN, "was left half written", _NOBODY)
+    return Fault(path, Kind.ORPHAN, "is no file of a study", "move it elsewhere, or delete it")
+
+
+def _digest(path: Path) -> str:
+    """As DONE holds it."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return [entry for entry in _entries(folder) if not entry.is_dir()]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [entry for entry in _entries(folder) if entry.is_dir()]
+
+
+def _below(folder: Path) -> list[Path]:
+    """Files of a folder and of all in it, by path; links are not followed."""
+    within = [path for inner in _folders(folder) if not inner.is_symlink() for path in _below(inner)]
+    return sorted([*_files(folder), *within])
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:  # who trains here has just removed it
+        return []
