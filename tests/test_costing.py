@@ -16,7 +16,7 @@ from paribus.costing import SAME_ARM, WARM_UP_ROUNDS, identity, measure, measure
 from paribus.experiment import loading
 from paribus.experiment.plan import ArmAtScale, resolve_arms
 from paribus.experiment.spec import Experiment
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.sample_update import bytes_for_backward, stepper
 
 EXPERIMENT = """

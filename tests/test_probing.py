@@ -13,7 +13,8 @@ from paribus.experiment import loading
 from paribus.experiment.plan import ArmAtScale, resolve_arms
 from paribus.experiment.spec import Experiment
 from paribus.probing import frozen_rows, largest_that_fits
-from paribus.runs.folder import MICRO_BATCHES, StudyFolder
+from paribus.runs.folder import MICRO_BATCHES
+from paribus.runs.study_folder import StudyFolder
 
 EXPERIMENT = """
 study = "tiny"

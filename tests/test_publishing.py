@@ -16,7 +16,7 @@ from paribus.experiment.spec import Experiment, Key
 from paribus.publishing import Asked, publish, watch
 from paribus.reading.cell import ReadCell
 from paribus.reading.study import ReadStudy, read_study
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.tuning.reading import ReadTuning, Trial
 
 EXPERIMENT = """

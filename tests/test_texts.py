@@ -16,7 +16,8 @@ from paribus.errors import CorpusError, StudyFolderError
 from paribus.experiment import corpus as tables
 from paribus.experiment import spec
 from paribus.preparing.declaring import Options, declare
-from paribus.runs.folder import CORPUS, StudyFolder
+from paribus.runs.folder import CORPUS
+from paribus.runs.study_folder import StudyFolder
 from paribus.seeds import generator
 from paribus.texts import corpus_of, declared_corpus, prepared, recorded, require_texts
 

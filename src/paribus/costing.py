@@ -18,7 +18,7 @@ from paribus.experiment.code import code_digest
 from paribus.experiment.plan import ArmAtScale, device_of
 from paribus.probing import frozen_rows
 from paribus.runs.environment import environment
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.sample_update import bytes_for_backward, stepper
 from paribus.seeds import generator
 from paribus.study import prepare_process

@@ -13,7 +13,7 @@ import torch
 from paribus.errors import ExperimentFileError
 from paribus.experiment.plan import ArmAtScale, device_of
 from paribus.experiment.spec import Execution, Experiment
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.sample_update import micro_batch, peak_bytes
 
 PROBE = "probe"

@@ -1,7 +1,8 @@
 """Where the branches meet: an experiment becomes a study, with its corpus, its arms, its cells and its run folder.
 
 experiment -> plan -> gates -> claims -> per cell: order -> model -> optimisers -> events -> measurements -> folder.
-What happens to a cell lives in `paribus.training`; reading the folder back needs no tensors: `paribus.reading`.
+Who takes a cell is `paribus.draining`'s, what happens to it `paribus.training`'s; reading the folder back needs no
+tensors: `paribus.reading`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +33,8 @@ from paribus.measuring import HELD_OUT
 from paribus.mechanisms.contract import Diagnostic, Intervention
 from paribus.probing import frozen_rows
 from paribus.runs.environment import environment
-from paribus.runs.folder import CORPUS, CellFolder, StudyFolder
+from paribus.runs.folder import CORPUS, CellFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.texts import corpus_of, require_texts
 
 

@@ -22,7 +22,7 @@ from paribus.errors import CorpusError
 from paribus.experiment import spec
 from paribus.preparing.declaring import Declared
 from paribus.preparing.fetching import with_files, with_places
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 
 
 def declared_corpus(base: spec.Base, file_folder: Path) -> Declared:

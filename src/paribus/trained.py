@@ -20,7 +20,8 @@ from paribus.mechanisms import mechanisms, register, resolve
 from paribus.mechanisms.contract import MechanismConfig, Seam
 from paribus.model.backbone import Backbone
 from paribus.model.config import CONFIGS
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.train.state import TENSORS
 
 CELL, FINETUNED = "cell.json", "finetune.json"

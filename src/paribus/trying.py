@@ -26,7 +26,7 @@ from paribus.experiment.trial import Trial
 from paribus.measure.probes import ALL, Reading, probe
 from paribus.measuring import probing_batches
 from paribus.model.build import build_model
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.study import held_out_for, prepare_process, task_corpus
 from paribus.terminal import live_trial, steps_of_preparation, table
 from paribus.texts import prepared, recorded, require_declared, require_texts

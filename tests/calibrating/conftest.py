@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from paribus.draining import train_missing
 from paribus.experiment.spec import Experiment
 from paribus.study import open_study
-from paribus.training import train_missing
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import paribus.cli
 from paribus import __version__
 from paribus.cli import FAMILIES
 from paribus.experiment import loading
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 
 DEMO = str(Path(__file__).parents[2] / "experiments" / "demo.toml")
 CELLS = len(loading.load(Path(DEMO)).cell_keys())

@@ -21,7 +21,7 @@ from paribus.errors import DivergenceError
 from paribus.experiment import trial as trials
 from paribus.experiment.trial import Trial, trial
 from paribus.model.build import build_model
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.seeds import generator
 from paribus.texts import corpus_of
 from paribus.train.loop import RunLength, StepFinished, train

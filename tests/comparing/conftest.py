@@ -11,7 +11,7 @@ import pytest
 from paribus.experiment import loading, spec
 from paribus.report.content import CellRow, PairRow, ReportContent
 from paribus.report.page import to_json
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.stats.paired import paired_differences
 from paribus.stats.verdict import Comparison, Rule, decide
 

@@ -23,7 +23,7 @@ from paribus.experiment.seeds import written
 from paribus.experiment.sweeps import described, expanded
 from paribus.experiment.tuning import trial_experiment, with_values
 from paribus.optim.config import ScheduleConfig
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 
 WHERE = Path("study.toml")
 STRENGTHS = 'sweep = { "output_map.strength" = [0.25, 0.5, 1.0] }'

@@ -108,9 +108,9 @@ def cells_of(folder: Path) -> list[Path]:
 
 
 def _pretrain(folder: Path, study_text: Callable[..., str]) -> None:
+    from paribus.draining import train_missing
     from paribus.experiment import loading
     from paribus.study import open_study, write_plan
-    from paribus.training import train_missing
 
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     text = study_text(

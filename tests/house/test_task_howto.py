@@ -16,13 +16,13 @@ from rich.console import Console
 from paribus.data import tasks
 from paribus.data.tasks.checks import check_task
 from paribus.data.tasks.contract import Levels, Task, sample
+from paribus.draining import train_missing
 from paribus.errors import CorpusError
 from paribus.experiment import loading
 from paribus.planning.showing import describe
 from paribus.reading.study import read_study
 from paribus.stats.rounding import MINUS
 from paribus.study import open_study, write_plan
-from paribus.training import train_missing
 
 HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "add-a-task.md"
 BLOCKS = {

@@ -9,8 +9,9 @@ import torch
 
 from paribus.runs.answers import SCHEMA, AnswersFolder, Asked
 from paribus.runs.checkpoints import write_alone
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
 from paribus.runs.records import sealed, write_json
+from paribus.runs.study_folder import StudyFolder
 
 ENVIRONMENT = {"python": "3"}
 CHECKPOINT = {"state.safetensors": bytes(range(256)) * 20, "state.json": sealed({})}
@@ -107,9 +108,9 @@ def study(written: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a study of two arms and one seed that was trained in this process."""
+    from paribus.draining import train_missing
     from paribus.experiment import loading
     from paribus.study import open_study, write_plan
-    from paribus.training import train_missing
     from tests.study.conftest import experiment_text, write_corpus
 
     folder = tmp_path_factory.mktemp("trained")

@@ -18,8 +18,9 @@ import pytest
 from filelock import FileLock
 
 from paribus.errors import StorageError
-from paribus.runs import claims
-from paribus.runs.claims import ClaimLostError, Owner, claim, claimed, history, holder, release_for
+from paribus.runs import claims, holders
+from paribus.runs.claims import ClaimLostError, claim, release_for
+from paribus.runs.holders import Owner, claimed, history, holder
 from paribus.runs.records import sealed, unsealed
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc when a process started")
@@ -193,8 +194,8 @@ def test_a_file_system_without_hard_links_grants_a_claim_once_too(tmp_path: Path
     with claim(tmp_path) as held:
         assert held is not None
         held.require()
-        assert not claims._make(claims._file(tmp_path, 1), b"another"), "made once"
-        assert unsealed(claims._file(tmp_path, 1).read_bytes())[0]["token"] == 1
+        assert not claims._make(holders.claim_file(tmp_path, 1), b"another"), "made once"
+        assert unsealed(holders.claim_file(tmp_path, 1).read_bytes())[0]["token"] == 1
     assert try_to_take(tmp_path) == 2
 
 
@@ -210,7 +211,7 @@ def test_an_answer_that_a_network_file_system_lost_does_not_lose_the_claim(
     monkeypatch.setattr(os, "link", repeated)
     assert try_to_take(tmp_path) == 1
     monkeypatch.setattr(os, "link", link)
-    assert not claims._make(claims._file(tmp_path, 1), b"another"), "where another one has it, it is another one's"
+    assert not claims._make(holders.claim_file(tmp_path, 1), b"another"), "who has it keeps it"
 
 
 def test_a_disk_that_refuses_is_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -299,12 +300,12 @@ def test_a_holder_that_was_stopped_for_longer_than_its_lease_finds_its_writes_re
         assert wait_for(lambda: (try_to_take(tmp_path)) == 2) > 0.5
         process.send_signal(signal.SIGCONT)
         assert answer(process, "?\n") == "claim 2 was made by another worker"
-        beat = claims._file(tmp_path, 1).stat().st_mtime_ns
+        beat = holders.claim_file(tmp_path, 1).stat().st_mtime_ns
         time.sleep(0.6)
-        assert claims._file(tmp_path, 1).stat().st_mtime_ns == beat, "and it has no heartbeat any more"
+        assert holders.claim_file(tmp_path, 1).stat().st_mtime_ns == beat, "and it has no heartbeat any more"
         assert answer(process, "?\n") == "claim 2 was made by another worker", "lost for good"
         process.communicate("", timeout=10)
-        assert not claims._released(tmp_path, 1).exists(), "it does not end what it no longer has"
+        assert not holders.released_file(tmp_path, 1).exists(), "it does not end what it no longer has"
     finally:
         end(process)
 
@@ -345,7 +346,7 @@ def test_a_trainer_whose_updates_are_slow_is_waited_for_the_longer(tmp_path: Pat
 def test_a_claim_whose_file_was_removed_is_lost(tmp_path: Path):
     with claim(tmp_path) as held:
         assert held is not None
-        claims._file(tmp_path, held.token).unlink()
+        holders.claim_file(tmp_path, held.token).unlink()
         with pytest.raises(ClaimLostError, match="the file of the claim was removed"):
             held.require()
 
@@ -363,7 +364,7 @@ def test_two_that_knew_of_different_tokens_do_not_both_hold(tmp_path: Path, monk
 
 
 def test_a_damaged_claim_is_respected_as_long_as_it_has_a_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(claims, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(holders, "LEASE_SECONDS", 0.5)
     file = made_by(tmp_path, replace(Owner.of_this_process(), started="1"))
     content = bytearray(file.read_bytes())
     content[content.index(b'"pid"') + 8] ^= 1
@@ -376,7 +377,7 @@ def test_a_damaged_claim_is_respected_as_long_as_it_has_a_heartbeat(tmp_path: Pa
 
 
 def test_a_cell_that_an_earlier_version_trains_is_left_alone(tmp_path: Path):
-    lock = FileLock(tmp_path / claims.EARLIER_LOCK)
+    lock = FileLock(tmp_path / holders.EARLIER_LOCK)
     with lock:
         assert try_to_take(tmp_path) == 0
         assert claimed(tmp_path)
@@ -390,12 +391,12 @@ def test_a_cell_that_an_earlier_version_trains_is_left_alone(tmp_path: Path):
             "import sys; from filelock import FileLock, Timeout\n"
             "try: FileLock(sys.argv[1]).acquire(timeout=0)\nexcept Timeout: print('refused')"
         )
-        command = [sys.executable, "-c", code, str(tmp_path / claims.EARLIER_LOCK)]
+        command = [sys.executable, "-c", code, str(tmp_path / holders.EARLIER_LOCK)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout == "refused\n", "such a worker finds it held as well"
-    assert not (tmp_path / "new" / claims.EARLIER_LOCK).exists()
+    assert not (tmp_path / "new" / holders.EARLIER_LOCK).exists()
     assert try_to_take(tmp_path / "new") == 1
-    assert not (tmp_path / "new" / claims.EARLIER_LOCK).exists(), "nobody makes that file any more"
+    assert not (tmp_path / "new" / holders.EARLIER_LOCK).exists(), "nobody makes that file any more"
 
 
 def test_status_tells_who_holds_a_cell_and_writes_nothing(tmp_path: Path):
@@ -430,7 +431,7 @@ def test_the_history_names_every_holder_and_how_it_ended(tmp_path: Path):
     assert (first.released, third.released) == (None, None)
     assert second.released is not None
     assert second.released >= second.last_heartbeat
-    assert json.loads(claims._file(tmp_path, 2).read_bytes())["owner"]["host"] == socket.gethostname()
+    assert json.loads(holders.claim_file(tmp_path, 2).read_bytes())["owner"]["host"] == socket.gethostname()
 
 
 def test_who_ends_a_worker_on_purpose_releases_its_cell_and_nobody_elses(tmp_path: Path):
@@ -439,7 +440,7 @@ def test_who_ends_a_worker_on_purpose_releases_its_cell_and_nobody_elses(tmp_pat
     assert claimed(tmp_path), "it lives"
     end(process)
     release_for(tmp_path, process.pid + 1)
-    assert not claims._released(tmp_path, 1).exists()
+    assert not holders.released_file(tmp_path, 1).exists()
     release_for(tmp_path, process.pid)
     with claim(tmp_path) as held:
         assert held is not None

@@ -11,7 +11,8 @@ import pytest
 from paribus.errors import StorageError, StudyFolderError
 from paribus.runs import checkpoints as checkpoints_module
 from paribus.runs.checkpoints import MARKER
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 
 FILES = {"state.safetensors": b"t" * 5000, "state.json": b"{}"}
 

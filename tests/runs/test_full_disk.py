@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.runs.verifying import verify
 
 # Makes a study, fills the disk, and tries every write that training and a report make; each must be refused.
@@ -19,7 +20,8 @@ WRITER = """
 import os, resource, sys
 from pathlib import Path
 from paribus.errors import StorageError
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 
 where, how = Path(sys.argv[1]), sys.argv[2]
 study = StudyFolder(where / "runs" / "tiny")

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.runs.verifying import Fault, Kind, examine, examine_cell, verify
 from paribus.seeds import generator
 

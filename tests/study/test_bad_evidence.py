@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.reading.evidence import verdicts_of
 from paribus.reading.study import read_study
@@ -24,7 +25,6 @@ from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, write_plan
-from paribus.training import train_missing
 
 Cli = Callable[..., tuple[int, str, str]]
 Text = Callable[..., str]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.reading.evidence import verdicts_of
 from paribus.reading.study import read_study
@@ -16,7 +17,6 @@ from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, write_plan
-from paribus.training import train_missing
 
 Cli = Callable[..., tuple[int, str, str]]
 

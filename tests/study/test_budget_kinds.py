@@ -1,11 +1,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.experiment.spec import STUDY, budget_variant
 from paribus.reading.study import read_study
 from paribus.study import open_study, write_plan
-from paribus.training import train_missing
 
 
 def test_a_budget_of_the_other_kind_is_stale_and_the_full_run_is_not(fresh: Path, text: Callable[..., str]) -> None:

@@ -21,15 +21,16 @@ from typing import Any
 
 import pytest
 
-from paribus import training
+from paribus import draining, training
+from paribus.draining import train_missing
 from paribus.errors import ParibusError, StorageError
 from paribus.experiment import loading
-from paribus.runs.claims import claim, claimed, history
+from paribus.runs.claims import claim
 from paribus.runs.environment import environment
 from paribus.runs.failures import failures, is_parked, parked, retry
 from paribus.runs.folder import CellFolder
+from paribus.runs.holders import claimed, history
 from paribus.study import open_study
-from paribus.training import train_missing
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads from /proc which processes live")
 
@@ -502,7 +503,7 @@ def test_a_device_that_no_longer_works_ends_the_worker_before_it_parks_every_cel
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(training, "order_of", broken)
-    monkeypatch.setattr(training.torch, "ones", broken)
+    monkeypatch.setattr(draining.torch, "ones", broken)
     with pytest.raises(ParibusError, match="no longer works in this process"):
         train_missing(study, lambda _: None, lambda: False)
     assert [len(failures(cell.path)) for cell in cells(folder).values()] == [1]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paribus.runs.claims import history
 from paribus.runs.folder import CellFolder
+from paribus.runs.holders import history
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = {"arms": ("standard", "xsa"), "seeds": 1, "execution": "workers = 1\ncost_rounds = 0"}

@@ -28,7 +28,8 @@ from paribus.reading.cell import ReadCell
 from paribus.reading.study import ReadStudy
 from paribus.report import page
 from paribus.reporting.assemble import report_content
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.stats.divergence import js_divergence
 from paribus.texts import recorded
 from paribus.train.loop import MilestoneReached

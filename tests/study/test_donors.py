@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load
 
 from paribus import mechanisms
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.reading.evidence import verdicts_of
 from paribus.reading.study import read_study
@@ -25,7 +26,6 @@ from paribus.runs.failures import parked
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import Study, open_study, write_plan
-from paribus.training import train_missing
 
 GRAFT = '''
 """An output map with a factor per feature: learned, or kept as another arm has learned it."""

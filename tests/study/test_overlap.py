@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from paribus.data.split import split_of
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.report.overlap import TITLE
 from paribus.reporting.overlap import SPLIT
 from paribus.runs.folder import CellFolder
 from paribus.seeds import generator
 from paribus.study import open_study, write_plan
-from paribus.training import train_missing
 
 FRACTIONS = {"test_fraction": 0.1, "validation_fraction": 0.1}
 ARMS = ("standard", "xsa")

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.launch.local import RESUMABLE, run_workers
 from paribus.runs.checkpoints import MARKER
-from paribus.runs.claims import claimed, history
 from paribus.runs.failures import failures
 from paribus.runs.folder import CellFolder
+from paribus.runs.holders import claimed, history
 from paribus.study import open_study
-from paribus.training import train_missing
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads which processes live from /proc")
 

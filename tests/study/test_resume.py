@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from paribus.runs.claims import history
 from paribus.runs.folder import CellFolder
+from paribus.runs.holders import history
 
 DRIVER = """
 import json, os, shutil, signal, sys

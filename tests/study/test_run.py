@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import paribus as package
+from paribus.draining import train_missing
 from paribus.experiment import code, loading
 from paribus.reading.evidence import verdicts_of
 from paribus.reading.study import read_study
@@ -15,7 +16,6 @@ from paribus.reporting.assemble import report_content
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, prepare_process
-from paribus.training import train_missing
 
 ARMS = ("standard", "xsa", "block", "rd")
 Cli = Callable[..., tuple[int, str, str]]

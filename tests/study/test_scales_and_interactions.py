@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.reading.evidence import comparisons, contrast_differences, verdicts_of
 from paribus.reading.study import read_study
 from paribus.runs.folder import CellFolder
 from paribus.stats.rule import Word
 from paribus.study import open_study, write_plan
-from paribus.training import train_missing
 
 INTERACTION = """
 [contrasts.interaction]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.experiment.spec import STUDY, rate_variant
 from paribus.publishing import Asked, publish
@@ -24,7 +25,6 @@ from paribus.reporting.assemble import report_content
 from paribus.stats.rounding import MINUS
 from paribus.stats.rule import Word
 from paribus.study import open_study, write_plan
-from paribus.training import train_missing
 
 TASK = 'corpus = { task = "twin", ids = 4, colours = 4 }'
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from paribus.draining import train_missing
 from paribus.errors import ExperimentFileError, StudyFolderError
 from paribus.experiment import loading
 from paribus.experiment.plan import resolve_arms
@@ -21,7 +22,6 @@ from paribus.experiment.tuning import best_step
 from paribus.launch.local import run_workers
 from paribus.runs.folder import FORMAT, CellFolder
 from paribus.study import open_study
-from paribus.training import train_missing
 from paribus.tuning import running
 from paribus.tuning.reading import ReadTuning, Trial, means, read_tuning, tuned
 from paribus.tuning.running import TuningOutcome, require_knobs_used, tune

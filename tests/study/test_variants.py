@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load
 
+from paribus.draining import train_missing
 from paribus.errors import ExperimentFileError
 from paribus.experiment import loading
 from paribus.experiment.spec import STUDY, TWIN, budget_variant, rule_digest
 from paribus.reading.study import read_study
 from paribus.study import Study, open_study, write_plan
 from paribus.train.state import TENSORS
-from paribus.training import train_cell, train_missing
+from paribus.training import train_cell
 
 LARGEST = "milestones_tokens = [5_000]"
 BUDGETS = "budgets_tokens = [4_000, 7_000]"

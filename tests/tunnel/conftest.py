@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from paribus import mechanisms
+from paribus.draining import train_missing
 from paribus.experiment.gate import Gate
 from paribus.experiment.spec import Experiment
 from paribus.report.content import ReportContent
 from paribus.report.page import PAGE
 from paribus.study import open_study
-from paribus.training import train_missing
 from paribus.tunnel import reports, running, suites
 
 FILE = """\

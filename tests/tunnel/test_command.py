@@ -13,7 +13,8 @@ import pytest
 
 from paribus.errors import ParibusError
 from paribus.report.of_tasks import CAUTION
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.stats.rounding import MINUS
 from paribus.stats.words import Word
 from paribus.tunnel import running, suites

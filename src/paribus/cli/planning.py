@@ -53,7 +53,7 @@ def power(
     from paribus.reading.evidence import verdicts_of
     from paribus.reading.study import read_study
     from paribus.reporting.noise import known_noise
-    from paribus.runs.folder import StudyFolder
+    from paribus.runs.study_folder import StudyFolder
     from paribus.stats.noise import Noise
     from paribus.tuning.reading import tuned
 

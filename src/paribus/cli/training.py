@@ -130,7 +130,7 @@ def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson
     from paribus.costing import measure_missing_costs, show
     from paribus.experiment import loading
     from paribus.experiment.plan import resolve_arms
-    from paribus.runs.folder import StudyFolder
+    from paribus.runs.study_folder import StudyFolder
     from paribus.tuning.reading import tuned
 
     import_from_here()

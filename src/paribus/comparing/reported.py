@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError, StudyFolderError, nearest
-from paribus.runs.folder import StudyFolder
 from paribus.runs.records import read_json
+from paribus.runs.study_folder import StudyFolder
 from paribus.stats.rule import Word
 
 REPORT = "report.json"

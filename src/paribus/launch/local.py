@@ -219,7 +219,8 @@ def train_here(study: "Study", on_event: Listener, say: Say) -> bool:
 
     Raises what training raises, and ParkedError where cells were set aside.
     """
-    from paribus.training import Stopping, parked_cells, train_missing
+    from paribus.draining import parked_cells, train_missing
+    from paribus.training import Stopping
 
     with _asked_to_stop() as asked:
         stopping = Stopping(asked)
@@ -336,8 +337,8 @@ def _work(experiment_json: str, experiment_folder: Path, runs: Path, index: int,
     stopped."""
     import torch
 
+    from paribus.draining import parked_cells, train_missing
     from paribus.study import open_study
-    from paribus.training import parked_cells, train_missing
 
     def emit(event: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the parent is gone; `should_stop` says so at the next update

@@ -11,7 +11,7 @@ from paribus.experiment.spec import Experiment, Key
 from paribus.model.accounting.activations import activation_bytes_per_token
 from paribus.model.accounting.checkpoints import checkpoint_bytes
 from paribus.reading.study import read_study
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.texts import require_texts
 from paribus.tuning.running import require_knobs_used
 

@@ -16,7 +16,7 @@ from paribus.planning.of_task import describe_task, unused
 from paribus.planning.of_tensors import describe_memory, describe_parameters, describe_tensors
 from paribus.powering.page import describe_design
 from paribus.powering.scenarios import plan_of
-from paribus.runs.folder import StudyFolder
+from paribus.runs.study_folder import StudyFolder
 from paribus.stats.noise import Noise
 from paribus.stats.power import count_of, minimum_detectable_effect_sd
 from paribus.terminal import table

@@ -12,7 +12,8 @@ from paribus.experiment.spec import Key
 from paribus.reading.cell import ENDED, ReadCell, checked
 from paribus.reading.learning import excess_thresholds
 from paribus.runs import layout
-from paribus.runs.folder import CellFolder, StudyFolder
+from paribus.runs.folder import CellFolder
+from paribus.runs.study_folder import StudyFolder
 
 
 @dataclass(frozen=True)
