@@ -1,6 +1,5 @@
 """How many rows a forward pass takes where the file leaves it to the machine."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from paribus.experiment.plan import ArmAtScale, resolve_arms
 from paribus.experiment.spec import Experiment
 from paribus.probing import frozen_rows, largest_that_fits
 from paribus.runs.folder import MICRO_BATCHES
+from paribus.runs.records import read_json
 from paribus.runs.study_folder import StudyFolder
 
 EXPERIMENT = """
@@ -86,7 +86,7 @@ def test_rows_are_measured_on_the_hungriest_arm_once_and_then_frozen(
     arms = resolve_arms(experiment)
     with_memory(monkeypatch, 2**33)
     assert frozen_rows(experiment, arms, folder) == 16, "the whole batch fits into eight gigabytes"
-    [(kind, record)] = json.loads((folder.path / MICRO_BATCHES).read_text(encoding="utf-8")).items()
+    [(kind, record)] = read_json(folder.path / MICRO_BATCHES).items()
     assert (kind, record["arm"]) == ("cpu", "small/deep")
     # The stream's gradient, the read sources and the logits alone are more than this.
     assert record["bytes_per_row"] > 4 * 32 * (32 * 4 + 300)

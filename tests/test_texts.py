@@ -1,6 +1,5 @@
 """What an experiment file says of its texts becomes a declaration of the data branch, and stays a study's."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from paribus.experiment import corpus as tables
 from paribus.experiment import spec
 from paribus.preparing.declaring import Options, declare
 from paribus.runs.folder import CORPUS
+from paribus.runs.records import read_json
 from paribus.runs.study_folder import StudyFolder
 from paribus.seeds import generator
 from paribus.texts import corpus_of, declared_corpus, prepared, recorded, require_texts
@@ -214,7 +214,7 @@ def test_two_studies_of_one_declaration_read_one_folder_and_each_remembers_it(tm
     found = [corpus_of(declaration(), tmp_path, runs, StudyFolder(runs / name)) for name in ("one", "other")]
     assert found[0] == found[1]
     for name in ("one", "other"):
-        link = json.loads((runs / name / CORPUS).read_text())
+        link = read_json(runs / name / CORPUS)
         assert link == {"corpus": found[0].folder.name, "key": found[0].key, "digest": found[0].digest}
         assert recorded(runs, StudyFolder(runs / name)) == found[0]
 

@@ -66,7 +66,8 @@ def cells_of(study: str) -> list[CellFolder]:
 
 
 def without_times(cell: CellFolder) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if key != "wall_seconds"} for line in cell.metrics()]
+    absent = ("wall_seconds", "token")
+    return [{key: value for key, value in line.items() if key not in absent} for line in cell.metrics()]
 
 
 def first_below(cell: CellFolder, experiment: Experiment) -> int | None:

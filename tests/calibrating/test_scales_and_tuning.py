@@ -53,7 +53,10 @@ def printed(file: Path, scale: str | None, at: int) -> str:
 def lines_of(study: str, scale: str) -> list[list[dict[str, Any]]]:
     cells = sorted((RUNS / study / scale / "standard").iterdir())
     return [
-        [{key: value for key, value in line.items() if key != "wall_seconds"} for line in CellFolder(cell).metrics()]
+        [
+            {key: value for key, value in line.items() if key not in ("wall_seconds", "token")}
+            for line in CellFolder(cell).metrics()
+        ]
         for cell in cells
     ]
 

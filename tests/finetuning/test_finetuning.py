@@ -19,11 +19,13 @@ from typer.testing import CliRunner
 
 from paribus.cli.finetuning import app
 from paribus.data.tokenizer import Tokenizer
+from paribus.disk import sealed
 from paribus.downstream.chat.format import ChatTokenizerError
 from paribus.downstream.chat.mixture import Mixture, load_mixture
 from paribus.errors import PairCheckError, ParibusError, StudyFolderError
 from paribus.finetuning import running
 from paribus.finetuning.running import Outcome, finetune_cells
+from paribus.runs import holders
 from paribus.runs.folder import CellFolder
 from paribus.trained import open_model
 
@@ -35,7 +37,9 @@ def digests(outcome: Outcome) -> tuple[str, str]:
 
 
 def untimed(folder: CellFolder) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if key != "wall_seconds"} for line in folder.metrics()]
+    return [
+        {key: value for key, value in line.items() if key not in ("wall_seconds", "token")} for line in folder.metrics()
+    ]
 
 
 def test_arms_of_a_seed_read_the_same_batches_and_other_seeds_others(
@@ -122,6 +126,34 @@ finetune_cells([Path({str(cells[0])!r})], load_mixture(Path("mixture.toml"), "ki
     assert digests(resumed) == digests(undisturbed)
     assert resumed.summary["validation"] == undisturbed.summary["validation"]
     assert untimed(CellFolder(study / "resumed")) == untimed(folder), "each update has one line"
+
+
+def test_who_loses_the_claim_writes_nothing_more_and_the_next_one_ends_the_same(
+    cells: list[Path], mixture: Mixture, study: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A newer claim appears in the middle, as after a long sleep; that holder then goes away."""
+    folder = CellFolder(cells[0] / "finetuned" / "mixture")
+
+    def overtaking(*_: Any) -> Any:
+        def listen(event: dict[str, Any]) -> None:
+            if event["kind"] == "step" and event["step"] == 3:
+                holders.claim_file(folder.path, 7).write_bytes(sealed({"token": 7}))
+
+        return contextlib.nullcontext(listen)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running, "live_study", overtaking)
+        (lost,) = finetune_cells(cells[:1], mixture, study, QUIET)
+    assert (lost.state, folder.state) == ("claimed", "running")
+    assert [line["step"] for line in folder.metrics()] == [1, 2, 3]
+    assert folder.checkpoint_steps() == [2]
+    holders.released_file(folder.path, 7).touch()
+    (resumed,) = finetune_cells(cells[:1], mixture, study, QUIET)
+    assert {line["token"] for line in folder.metrics()} == {1, 8}
+    folder.path.rename(study / "resumed")
+    (undisturbed,) = finetune_cells(cells[:1], mixture, study, QUIET)
+    assert digests(resumed) == digests(undisturbed)
+    assert untimed(CellFolder(study / "resumed")) == untimed(folder)
 
 
 def test_a_stop_leaves_a_checkpoint_and_the_same_command_ends_the_same(

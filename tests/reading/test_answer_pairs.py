@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
+from paribus.disk import sealed, unsealed
 from paribus.reading.answer_pairs import Matched, differing, matched
 
 ARMS = ("t", "b")
@@ -72,10 +73,10 @@ def test_after_a_fine_tuning_of_one_name_its_settings_must_be_equal(
         for arm in ARMS:
             folder = tune(asking.cell(arm, seed), "chat")
             put(folder, given(), 6)
-            record = json.loads((folder / "finetune.json").read_text(encoding="utf-8"))
+            record = unsealed((folder / "finetune.json").read_bytes())[0]
             rate = 0.02 if (arm, seed) == ("t", 1) else 0.01
             settings = {"recipe": {"rate": rate}, "base": record.pop("base")}
-            (folder / "finetune.json").write_text(json.dumps(record | {"settings": settings}), encoding="utf-8")
+            (folder / "finetune.json").write_bytes(sealed(record | {"settings": settings}))
     (found,) = match(asking, seeds=2)
     assert (found.moment.after, list(found.pairs)) == ("chat", [0])
     assert found.refused == {1: "fine-tuned in another way, recipe.rate (0.02 and 0.01) differs"}

@@ -1,6 +1,5 @@
 """Answers read back: what is damaged costs itself and is said, and everything else is as it was written."""
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from paribus.disk import sealed, unsealed
 from paribus.downstream.chat.definitions import CHATCORE
 from paribus.reading.answers import CHATS
 from paribus.runs.answers import SCHEMA, AnswersFolder, Asked
@@ -43,12 +43,12 @@ def rewrite(path: Path, change: Callable[[dict], None]) -> None:
     change(columns)
     asked = Asked.of_stem(rows.stem)
     assert asked is not None
-    AnswersFolder(path).write(asked, columns, json.loads(record.read_text(encoding="utf-8")))
+    AnswersFolder(path).write(asked, columns, unsealed(record.read_bytes())[0])
 
 
 def damage(path: Path, how: str) -> None:
     files = {kind: next(path.glob(f"tasks/core.arc_easy*.{kind}")) for kind in ("parquet", "json")}
-    record = json.loads(files["json"].read_text(encoding="utf-8"))
+    record = unsealed(files["json"].read_bytes())[0]
     if how == "rows":
         files["parquet"].write_bytes(files["parquet"].read_bytes()[:-9] + b"overwrite")
     elif how == "no rows":
@@ -58,9 +58,9 @@ def damage(path: Path, how: str) -> None:
     elif how == "torn record":
         files["json"].write_text('{"suite": "co', encoding="utf-8")
     elif how == "another task":
-        files["json"].write_text(json.dumps(record | {"task": "piqa"}), encoding="utf-8")
+        files["json"].write_bytes(sealed(record | {"task": "piqa"}))
     elif how == "other number":
-        files["json"].write_text(json.dumps(record | {"items": 3}), encoding="utf-8")
+        files["json"].write_bytes(sealed(record | {"items": 3}))
     elif how == "twice":
         rewrite(path, lambda columns: columns["item"].__setitem__(1, 0))
     elif how == "no answer":
@@ -105,8 +105,8 @@ def test_rows_of_another_layout_are_not_used(asking, given: Callable) -> None:
     pq.write_table(pq.read_table(path).drop_columns(["margin"]), path)
     from paribus.runs.answers import _digest  # the record of such rows is what is to be made here
 
-    told = json.loads(record.read_text(encoding="utf-8"))
-    record.write_text(json.dumps(told | {"row_digest": _digest(path.read_bytes())}), encoding="utf-8")
+    told = unsealed(record.read_bytes())[0]
+    record.write_bytes(sealed(told | {"row_digest": _digest(path.read_bytes())}))
     (model,) = asking.read("a", 0)
     assert "other columns than answers have (margin)" in model.faults[0]
     assert "margin" in SCHEMA.names
@@ -117,12 +117,12 @@ def test_after_a_fine_tuning_answers_carry_how_it_was_done_and_not_of_which_cell
 ) -> None:
     folder = tune(asking.cell("a", 0), "chat")
     put(folder, given(), 6)
-    record = json.loads((folder / "finetune.json").read_text(encoding="utf-8"))
+    record = unsealed((folder / "finetune.json").read_bytes())[0]
     _, plain = asking.read("a", 0)
     assert (plain.where, plain.after, plain.steps) == ("tiny/a/0 after chat", "chat", 6)
     assert [of.finetune for of in plain.held.values()] == [{"digest": "ab12"}]
     settings = {"recipe": {"steps": 6}, "base": record.pop("base")}
-    (folder / "finetune.json").write_text(json.dumps(record | {"settings": settings}), encoding="utf-8")
+    (folder / "finetune.json").write_bytes(sealed(record | {"settings": settings}))
     _, told = asking.read("a", 0)
     assert [of.finetune for of in told.held.values()] == [{"recipe": {"steps": 6}}]
 
@@ -147,7 +147,7 @@ def test_a_fine_tuning_that_is_not_of_this_cell_costs_its_answers_alone(
     folder = tune(cell, "chat")
     put(folder, given(), 6)
     path = folder / "finetune.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = unsealed(path.read_bytes())[0]
     if how == "no digest":
         del record["digest"]
     elif how == "other values":
@@ -161,7 +161,7 @@ def test_a_fine_tuning_that_is_not_of_this_cell_costs_its_answers_alone(
         CellFolder(folder).finish({"reason": "nan"}, diverged=True)
     elif how == "no steps":
         CellFolder(folder).finish({})
-    path.write_text(json.dumps(record), encoding="utf-8")
+    path.write_bytes(sealed(record))
     if how == "no record":
         path.unlink()
     own, tuned = asking.read("a", 0)

@@ -15,6 +15,7 @@ from paribus.experiment import loading
 from paribus.experiment.pairs import check_pairs
 from paribus.experiment.plan import resolve_arms
 from paribus.experiment.spec import Experiment
+from paribus.runs.records import read_json
 from paribus.trained import open_model
 
 TEXT = """
@@ -97,7 +98,7 @@ def test_it_trains_measures_and_reports_like_any_other(folder: Path, cli: Callab
     assert (code, err) == (0, ""), err + out
     data = json.loads((folder / "runs" / "tiny" / "report.json").read_text(encoding="utf-8"))
     assert {verdict["name"]: verdict["seeds"] for verdict in data["verdicts"]} == {"xsa": 3, "block": 3}
-    [record] = json.loads((folder / "runs" / "tiny" / "micro-batch.json").read_text(encoding="utf-8")).values()
+    [record] = read_json(folder / "runs" / "tiny" / "micro-batch.json").values()
     assert record["rows"] == 16, "all of a batch this small"
     cells: list[dict[str, Any]] = []
     for path in (folder / "runs" / "tiny" / "tiny").glob("*/*/cell.json"):

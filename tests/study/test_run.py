@@ -138,7 +138,7 @@ def test_nothing_on_disk_is_a_pickle(finished: Path):
     files = [path for path in (finished / "runs").rglob("*") if path.is_file()]
     endings = {path.suffix for path in files if not path.name.startswith(".")}
     shown = {".html", ".svg", ".md", ".csv", ".tex", ".pdf"}
-    assert endings <= {"", ".json", ".jsonl", ".parquet", ".safetensors", ".tokens", *shown}
+    assert endings <= {"", ".json", ".jsonl", ".parquet", ".released", ".safetensors", ".tokens", *shown}
 
 
 def test_a_deleted_cell_is_trained_again_alone_with_the_same_numbers(study: Path, paribus, trained, contents):

@@ -8,7 +8,7 @@ them.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,9 +20,10 @@ from paribus.finetuning.held_out import GROUP, score, summary
 from paribus.finetuning.prepared import Prepared
 from paribus.finetuning.record import digest_of_values, keep_record, settings_of
 from paribus.finetuning.step import update
-from paribus.runs.claims import claim
+from paribus.runs.claims import ClaimLostError, claim
 from paribus.runs.folder import CellFolder
-from paribus.train.loop import announce
+from paribus.runs.records import Fence
+from paribus.train.loop import announce, not_finite
 from paribus.train.state import TrainState
 from paribus.trained import open_model
 
@@ -38,10 +39,12 @@ class Job:
     recipe: Recipe
     prepared: Prepared
     batches: ChatBatches
+    fence: Fence | None = None
+    """of the claim under which its folder is written"""
 
     @property
     def folder(self) -> CellFolder:
-        return self.base.finetuned(self.prepared.mixture.name)
+        return replace(self.base.finetuned(self.prepared.mixture.name), fence=self.fence)
 
     @property
     def steps(self) -> int:
@@ -63,28 +66,53 @@ def finetune(job: Job, emit: Emit, should_stop: Callable[[], bool]) -> str:
 
     StudyFolderError where the folder was begun by other settings. One that has ended is not touched.
     """
-    with claim(job.folder.path) as held:
-        return _finetune(job, emit, should_stop) if held else "claimed"
+    if job.folder.finished:
+        _keep_record(job)
+        return job.folder.state
+    with claim(job.folder.path, above=job.folder.highest_token) as held:
+        if held is None:
+            return "claimed"
+        try:
+            return _finetune(replace(job, fence=held.require), held.token, emit, should_stop)
+        except ClaimLostError as error:
+            emit({"kind": "stopped", **_context(job), "step": _step(job), "reason": error.received})
+            return "claimed"
 
 
-def _finetune(job: Job, emit: Emit, should_stop: Callable[[], bool]) -> str:
-    base, recipe, mixture, folder = job.base, job.recipe, job.prepared.mixture, job.folder
+def _context(job: Job) -> dict[str, Any]:
+    base = job.base
+    return {"scale": base.scale, "arm": base.arm, "seed": base.seed, "variant": base.variant}
+
+
+def _step(job: Job) -> int:
+    """Of the last checkpoint."""
+    return max(job.folder.checkpoint_steps(), default=0)
+
+
+def _keep_record(job: Job) -> None:
+    device = device_here()
+    settings = settings_of(job.base, job.prepared.mixture, job.recipe, job.steps, device, job.prepared.identity)
+    device_name = torch.cuda.get_device_name() if device == "cuda" else device
+    keep_record(job.folder, job.base, settings, job.prepared.counts(job.batches), device_name)
+
+
+def _finetune(job: Job, token: int, emit: Emit, should_stop: Callable[[], bool]) -> str:
+    recipe, mixture, folder = job.recipe, job.prepared.mixture, job.folder
     training, steps, chat = mixture.training, job.steps, job.prepared.chat
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(recipe.threads)
-    device = device_here()
-    settings = settings_of(base, mixture, recipe, steps, device, job.prepared.identity)
-    device_name = torch.cuda.get_device_name() if device == "cuda" else device
-    keep_record(folder, base, settings, job.prepared.counts(job.batches), device_name)
-    if folder.finished:
+    _keep_record(job)
+    if folder.finished:  # since it was looked at
         return folder.state
     state = _state(job)
     model: Any = state.model
-    if (checkpoint := folder.latest_checkpoint()) is not None:
+    damaged: dict[int, str] = {}
+    if (checkpoint := folder.latest_checkpoint(on_damage=damaged.__setitem__)) is not None:
         state.restore(checkpoint[1])
     folder.keep_metrics_until(state.step)
-    context = {"scale": base.scale, "arm": base.arm, "seed": base.seed, "variant": base.variant}
-    emit({"kind": "started", **context, "step": state.step, "steps": steps})
+    context = _context(job)
+    started_event = {"kind": "started", **context, "step": state.step, "steps": steps}
+    emit(started_event | ({"damaged_checkpoints": {str(k): why for k, why in damaged.items()}} if damaged else {}))
     token_bytes = chat.tokenizer.token_bytes()
     try:
         if state.step == 0:
@@ -103,9 +131,11 @@ def _finetune(job: Job, emit: Emit, should_stop: Callable[[], bool]) -> str:
             )
             state.digest = state.digest + done.digest.cpu()
             state.step += 1
-            loss = None if done.loss is None else float(done.loss)
-            if loss is not None and not math.isfinite(loss):
-                raise DivergenceError(f"the fine-tuning loss became {loss} at step {state.step}")
+            loss = None
+            if done.loss is not None and done.gradient is not None:
+                loss, size = torch.stack((done.loss, done.gradient.size)).tolist()
+                if wrong := not_finite(loss, size):
+                    raise DivergenceError(f"the fine-tuning {wrong} at step {state.step}")
             line = {
                 "step": state.step,
                 "tokens_seen": state.step * recipe.batch_tokens,
@@ -113,9 +143,10 @@ def _finetune(job: Job, emit: Emit, should_stop: Callable[[], bool]) -> str:
                 "loss_nats_per_token": loss,
                 "learning_rate_multiplier": moment.learning_rate,
                 "wall_seconds": time.perf_counter() - started,
+                "token": token,
             }
-            if done.gradient_norm is not None:
-                line["gradient_norm"] = float(done.gradient_norm)
+            if done.gradient is not None and done.gradient.norm is not None:
+                line["gradient_norm"] = float(done.gradient.norm)
             folder.append_metrics(line)
             last = state.step == steps
             if last or (mixture.validation_updates and state.step % mixture.validation_updates == 0):

@@ -92,6 +92,11 @@ class CellFolder:
         """Every line but those of workers that had lost the cell. StudyFolderError where one is damaged."""
         return metrics.of_holders(read_lines(self.path / METRICS))
 
+    def highest_token(self) -> int:
+        """Of the lines of metrics, 0 without one: what is written next must not carry a lower one."""
+        path = self.path / METRICS
+        return metrics.highest_token(path.read_bytes()) if path.exists() else 0
+
     def keep_metrics_until(self, step: int) -> None:
         """Drop lines of steps that a checkpoint does not cover, and the digests of their rows: they are trained again.
 

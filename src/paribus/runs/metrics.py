@@ -43,6 +43,14 @@ def sound(file: bytes) -> tuple[list[Line], int]:
     return found, reach
 
 
+def highest_token(file: bytes) -> int:
+    """Of the claims that wrote these lines; 0 where none of them says one."""
+    lines = (line.content for line in lines_of(file))
+    return max(
+        (line["token"] for line in lines if isinstance(line, dict) and type(line.get("token")) is int), default=0
+    )
+
+
 def _update_of(line: object) -> int | None:
     """Which update a line of metrics is of; None where it is no such line."""
     step = line.get("step") if isinstance(line, dict) else None
