@@ -8,7 +8,6 @@ import errno
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,10 +15,9 @@ import torch
 from paribus.errors import CorpusError, ParibusError, StorageError
 from paribus.experiment.plan import Cell, device_of
 from paribus.runs.claims import Claim, ClaimLostError, claim
+from paribus.runs.environment import without_secrets
 from paribus.runs.failures import Failure, is_parked, parked, record_failure
-from paribus.runs.folder import METRICS, CellFolder
 from paribus.runs.holders import Holder
-from paribus.runs.records import lines_of
 from paribus.study import Study, prepare_process
 from paribus.training import Emit, Say, Stopping, context_of, train_cell
 
@@ -79,7 +77,7 @@ def _turn(study: Study, cell: Cell, emit: Emit, stopping: Stopping, say: Say) ->
     if (known := _where(study, cell)) != "free":
         return known
     folder, lease = study.cell_folder(cell), study.experiment.execution.lease_seconds
-    with claim(folder.path, lease_seconds=lease, above=partial(_highest_token, folder)) as held:
+    with claim(folder.path, lease_seconds=lease, above=folder.highest_token) as held:
         if held is None:
             return "elsewhere"
         if (known := _where(study, cell)) != "free":  # since it was looked at
@@ -156,11 +154,12 @@ def _how_it_died(holder: Holder) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What is kept of an error: a user's error in its own words, any other one with the last frames."""
+    """What is kept of an error: a user's error in its own words, any other one with the last frames. Secrets of this
+    process' environment that it quotes are left out."""
     if isinstance(error, ParibusError):
-        return str(error)
+        return without_secrets(str(error))
     frames = traceback.format_list(traceback.extract_tb(error.__traceback__)[-TRACEBACK_FRAMES:])
-    return f"{type(error).__name__}: {error}\n{''.join(frames)}".rstrip()
+    return without_secrets(f"{type(error).__name__}: {error}\n{''.join(frames)}".rstrip())
 
 
 def _require_device(study: Study) -> None:
@@ -184,15 +183,6 @@ def parked_cells(study: Study) -> dict[str, str]:
         for name, reasons in found.items()
         if reasons is not None
     }
-
-
-def _highest_token(folder: CellFolder) -> int:
-    """Of the lines of metrics: what is written next must not carry a lower one."""
-    path = folder.path / METRICS
-    lines = [line.content for line in lines_of(path.read_bytes())] if path.exists() else []
-    return max(
-        (line["token"] for line in lines if isinstance(line, dict) and type(line.get("token")) is int), default=0
-    )
 
 
 def _unfinished_before(study: Study, cell: Cell) -> list[Cell]:

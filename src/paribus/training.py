@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,21 +22,27 @@ from safetensors.torch import load
 from torch import nn
 
 from paribus import mechanisms
+from paribus.disk import require_no_links, require_space
+from paribus.diverging import explain
 from paribus.errors import DivergenceError, StudyFolderError
 from paribus.experiment.donors import adopt
 from paribus.experiment.plan import ArmAtScale, Cell, device_of
+from paribus.experiment.space import cell_space, kept_steps, scored_units
 from paribus.experiment.spec import REPEAT, STUDY, TWIN
 from paribus.experiment.twins import perturb
 from paribus.measuring import measure
 from paribus.model.backbone import Backbone
 from paribus.model.build import build_model
 from paribus.runs import layout
+from paribus.runs.checkpoints import KEPT
 from paribus.runs.claims import Claim
 from paribus.runs.environment import code_version, environment
 from paribus.runs.folder import CellFolder
+from paribus.runs.trouble import in_words
 from paribus.study import Study, held_out_for, order_of, study_interventions
-from paribus.train.loop import MilestoneReached, StepFinished, train
+from paribus.train.loop import Course, MilestoneReached, StepFinished, train
 from paribus.train.state import TENSORS, TrainState
+from paribus.train.trouble import AFTER, first_not_finite
 
 Emit = Callable[[dict[str, Any]], None]
 """receives what happened, as JSON types: {"kind": "started" | "step" | "finished" | "diverged" | "stopped", ...}; a
@@ -94,6 +101,9 @@ def train_cell(
         folder = replace(folder, fence=held.require)
     context, stopping = context_of(cell), Stopping.of(should_stop)
     lost = [donor for donor in cell.donors.values() if study.cell_folder(donor).state == "diverged"]
+    require_no_links(folder.path)
+    if not lost:
+        _require_room(study, cell, folder)
     state, damaged = _state_on_disk(study, cell, folder, held, adopting=not lost)
     started = {"kind": "started", **context, "step": state.step, "steps": cell.length.steps, "folder": str(folder.path)}
     emit(started | ({"damaged_checkpoints": {str(k): why for k, why in damaged.items()}} if damaged else {}))
@@ -106,12 +116,21 @@ def train_cell(
     try:
         stopped = _train_on(study, cell, folder, state, held, emit, stopping, measured)
     except _StopAsked:
-        if state.step not in folder.checkpoint_steps():
-            _write_checkpoint(folder, _kept(study, cell), state, stopping)
+        # One that is not finite is not kept: the next worker comes to the same from an earlier checkpoint.
+        if state.step not in folder.checkpoint_steps() and first_not_finite(state) is None:
+            _write_checkpoint(folder, kept_steps(study.experiment, cell), state, stopping)
         stopped = True
     except DivergenceError as error:
-        folder.finish({"reason": error.what, "step": state.step}, diverged=True)
-        emit({"kind": "diverged", **context, "reason": error.what})
+        failed = state.step
+        del state  # nobody needs its values any more, and what explains them needs the room
+        error.with_traceback(None)
+        try:
+            told = _explained(study, cell, folder, error, failed, held, stopping)
+        except _StopAsked:  # the next worker comes here again
+            emit({"kind": "stopped", **context, "step": failed})
+            return
+        folder.finish(told, diverged=True)
+        emit({"kind": "diverged", **context, "reason": in_words(told)})
         return
     if stopped:
         emit({"kind": "stopped", **context, "step": state.step})
@@ -129,6 +148,51 @@ def train_cell(
     emit({"kind": "finished", **context, "seconds": seconds, "measured": measured})
 
 
+def _explained(
+    study: Study,
+    cell: Cell,
+    folder: CellFolder,
+    error: DivergenceError,
+    failed: int,
+    held: Claim | None,
+    stopping: Stopping,
+) -> dict[str, Any]:
+    """What DIVERGED says of the update number `failed`, and what is kept of it. Nothing else on disk is touched."""
+    record = folder.record()
+    fields = ("scale", "arm", "seed", "variant", "digest", "environment", "code_version")
+    of = {"study": study.experiment.study, **{name: record[name] for name in fields}}
+
+    def start() -> TrainState:
+        arm = study.arms[cell.scale, cell.arm]
+        model = _initial_model(study, cell, arm, adopting=True).to(device_of(study.experiment.execution))
+        state = TrainState.fresh(model, cell.optimiser)
+        steps = [step for step in folder.checkpoint_steps() if step < failed]
+        files = folder.checkpoint_at(steps[-1]) if steps else _trunk_state(study, cell)
+        if files is not None:
+            state.restore(files)
+        return state
+
+    return explain(folder, start, _course(study, cell), error, failed, of, lambda _: _look_up(held, stopping))
+
+
+def _look_up(held: Claim | None, stopping: Stopping) -> None:
+    """In the middle of what takes long: say that the worker lives, and hear whether it should stop."""
+    if held is not None:
+        held.alive()
+    if stopping():
+        raise _StopAsked
+
+
+def _require_room(study: Study, cell: Cell, folder: CellFolder) -> None:
+    """StorageError where the disk has no room for what the cell is still going to write. Cells beside it count for
+    nothing: each asks for itself, and again before each checkpoint."""
+    arm, there = study.arms[cell.scale, cell.arm], folder.checkpoint_steps()
+    units = scored_units(arm.base, study.corpus.counts)
+    space = cell_space(study.experiment, cell, arm, KEPT, units)
+    to_write = 0 if there and there[-1] == cell.length.steps else max(space.at_once - len(there), 1)
+    require_space(folder.path, space.checkpoint * to_write + space.rows, f"the checkpoints and the rows of {cell.name}")
+
+
 def _state_on_disk(
     study: Study, cell: Cell, folder: CellFolder, held: Claim | None, adopting: bool
 ) -> tuple[TrainState, dict[int, str]]:
@@ -139,10 +203,7 @@ def _state_on_disk(
     """
     arm = study.arms[cell.scale, cell.arm]
     device = torch.device(device_of(study.experiment.execution))
-    model = _fresh_model(study, cell, arm)
-    if adopting:
-        adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
-    model.recompute = study.experiment.execution.activation_checkpointing
+    model = _initial_model(study, cell, arm, adopting)
     record = _record(study, cell, arm, model, device)
     state = TrainState.fresh(model.to(device), cell.optimiser)
     damaged: dict[int, str] = {}
@@ -168,20 +229,13 @@ def _train_on(
 ) -> bool:
     """Updates, checkpoints and measurements (added to `measured`) up to the end; True where `stopping` came first."""
     arm, execution = study.arms[cell.scale, cell.arm], study.experiment.execution
-    order = order_of(study, arm, cell.scale, cell.seed)
-
-    def before_batch() -> None:  # scoring can take long
-        if held is not None:
-            held.alive()
-        if stopping():
-            raise _StopAsked
-
+    course = _course(study, cell)
+    before_batch = partial(_look_up, held, stopping)  # scoring can take long
     held_out = held_out_for(study.corpus, arm, study.experiment.study, cell.scale, cell.seed, before_batch)
-    rows = study.micro_batch_rows or order.rows_per_batch
     own = cell.variant in (STUDY, REPEAT)  # nobody looks at mechanisms in twins, other rates and smaller budgets
     looks = (mechanisms.all_diagnostics() if own else (), study_interventions(study) if own else ())
-    kept = _kept(study, cell)
-    for event in train(state, order, cell.length, arm.base.schedule, rows):
+    kept = kept_steps(study.experiment, cell)
+    for event in train(state, course.order, course.length, course.schedule, course.micro_batch_rows):
         if isinstance(event, MilestoneReached):
             measured.extend(measure(held_out, arm.base.evaluation, folder, state.model, event, *looks))
             continue
@@ -192,23 +246,27 @@ def _train_on(
         emit({"kind": "step", **context_of(cell), **line, **told})
         stop = stopping() and not last
         if stop or last or event.step % execution.checkpoint_steps == 0 or event.step in kept:
+            _require_finite(state)
             _write_checkpoint(folder, kept, state, stopping)
         if stop:
             return True
     return False
 
 
-def _kept(study: Study, cell: Cell) -> frozenset[int]:
-    """Updates after which the state is kept to the end: shorter runs leave there, or evaluation sets will be asked."""
-    downstream = study.experiment.downstream
-    if downstream is None or downstream.at == "end" or cell.variant != STUDY:
-        return frozenset(cell.branches_at)
-    return frozenset({*cell.branches_at, *cell.length.milestones()})
+def _require_finite(state: TrainState) -> None:
+    """DivergenceError where an update left a value that is not finite, which later losses need not show: a row of the
+    embedding that no batch reads, a second moment that overflowed and stops its parameter. So every checkpoint is
+    finite, and what goes wrong goes wrong after it."""
+    if (found := first_not_finite(state, AFTER)) is not None:
+        raise DivergenceError(f"{found.tensor} is not finite after step {state.step}, while the loss was")
 
 
 def _write_checkpoint(folder: CellFolder, kept: frozenset[int], state: TrainState, stopping: Stopping) -> None:
     began = time.monotonic()
-    folder.write_checkpoint(state.step, state.to_files(), kept=kept)
+    files = state.to_files()
+    # The ones before it stay until it is whole.
+    require_space(folder.path, sum(map(len, files.values())), f"the checkpoint of step {state.step} in {folder.path}")
+    folder.write_checkpoint(state.step, files, kept=kept)
     stopping.wrote(time.monotonic() - began)
 
 
@@ -241,12 +299,22 @@ def _earlier_record(folder: CellFolder) -> dict[str, Any]:
     return {} if layout.fault(layout.CellRecord, found) else found
 
 
-def _fresh_model(study: Study, cell: Cell, arm: ArmAtScale) -> Backbone:
-    """The cell's initial values; a perturbed twin's differ from them by a millionth."""
+def _course(study: Study, cell: Cell) -> Course:
+    arm = study.arms[cell.scale, cell.arm]
+    order = order_of(study, arm, cell.scale, cell.seed)
+    return Course(order, cell.length, arm.base.schedule, study.micro_batch_rows or order.rows_per_batch)
+
+
+def _initial_model(study: Study, cell: Cell, arm: ArmAtScale, adopting: bool) -> Backbone:
+    """The cell's initial values, with its donors' tensors where it is `adopting`; a perturbed twin's
+    differ from them by a millionth."""
     key = (study.experiment.study, cell.scale, cell.seed)
     model = build_model(arm.model, arm.seam_configs, key)
     if cell.variant == TWIN:
         perturb(model, key)
+    if adopting:
+        adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
+    model.recompute = study.experiment.execution.activation_checkpointing
     return model
 
 

@@ -29,6 +29,7 @@ from paribus.optim.groups import build_optimisers
 from paribus.optim.schedule import Moment
 from paribus.runs.folder import CellFolder
 from paribus.seeds import generator
+from paribus.train.loop import not_finite
 
 VOCABULARY, TIME, ROWS = 60, 12, 5
 U32 = 2.0**-24
@@ -91,6 +92,15 @@ def test_micro_batches_without_targets_are_as_if_they_were_not_there(build: Buil
     other, part = gradients(build(), fewer, 1)
     assert loss == other
     assert all(torch.equal(whole[name], part[name]) for name in part)
+
+
+def test_a_gradient_that_is_not_finite_is_seen_where_the_loss_is(build: Build, uneven: Batch):
+    model = build()
+    model.get_parameter("layers.1.mlp.up").register_hook(lambda gradient: gradient * torch.inf)
+    done = update(model, build_optimisers(model, OptimiserConfig()), uneven, 0, Moment(), 2)
+    assert done.loss is not None
+    assert done.gradient is not None
+    assert not_finite(float(done.loss), float(done.gradient.size)).startswith("gradient became")
 
 
 def test_a_batch_without_targets_changes_nothing_and_has_no_loss(build: Build, uneven: Batch):

@@ -22,6 +22,7 @@ from paribus.report.content import (
     Curve,
     DiagnosticText,
     DiagnosticValue,
+    DivergedRow,
     EstimateRow,
     GapForm,
     HeldEqual,
@@ -38,6 +39,7 @@ from paribus.report.content import (
     ReportContent,
     RouteChange,
     SensitivityRow,
+    SpikeRow,
     TaskPairRow,
     TaskRow,
     TrialRow,
@@ -522,6 +524,19 @@ def with_records(content: ReportContent) -> ReportContent:
                 *(PLANNED, PLANNED, 0),
             )
             for kind, arm, of, knob, value, own in SENSITIVITY
+        ),
+        spikes=(
+            SpikeRow(scale, "parent", 1, "", 300, 300 * TOKENS_PER_UPDATE, 0.62, 14.2, 6),
+            SpikeRow(scale, "rd", 2, "", 450, 450 * TOKENS_PER_UPDATE, 1.04, math.inf, None),
+            SpikeRow(scale, "parent", 0, "A/A twin", 60, 60 * TOKENS_PER_UPDATE, 0.41, 9.5, 2),
+        ),
+        diverged=(
+            DivergedRow(
+                *(scale, "rd", 4, "budget-2457600000", 77),
+                "the training loss became nan at step 77 (2,523,136 tokens)",
+                "output of layers.3.mlp (forward, rows 0 to 7 of the batch): 12 NaN of 4,096 values",
+                *("9d4ae8a7ad87d0f8", f"{scale}/rd/4-abc-budget-2457600000", 5.5125),
+            ),
         ),
     )
 

@@ -238,9 +238,9 @@ def test_a_diverged_cell_stays_in_the_table_and_is_counted(pages: dict[str, str]
     assert "1 of 20 cells diverged; none was dropped or replaced." in words
     assert "withheld: divergence" in words
     assert "1 of 5 pairs diverged" in words
-    # Either has what is held unequal; the one a field tuned to the edge, a model of one letter and a task that needs no
-    # question, the other a diverged cell.
-    assert [pages[kind].count('<tr class="bad">') for kind in ("finished", "diverged")] == [4, 2]
+    # Either has what is held unequal; the one a field tuned to the edge, a model of one letter, a task that needs no
+    # question, a spike that stayed and what is known of a run that diverged, the other a diverged cell.
+    assert [pages[kind].count('<tr class="bad">') for kind in ("finished", "diverged")] == [6, 2]
     assert 'class="bad"' in pages["diverged"].partition('<h2 id="seeds">')[2]
 
 

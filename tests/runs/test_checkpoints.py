@@ -1,6 +1,7 @@
 """A checkpoint vouches for itself; the newest one that can be used is used, and the others are named."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,7 +198,7 @@ def test_a_checkpoint_is_used_only_where_rows_up_to_it_are_as_they_were_written(
         if content is not None:
             path.write_bytes(content)
         step, said = latest(cell)
-        assert step is None or step < 2
+        assert step == 2, "rows of that very update are measured anew"
         assert all("likelihood/test-00000002.parquet " in why for why in said.values())
         with pytest.raises(StudyFolderError, match=r"test-00000002\.parquet (was changed|is missing)"):
             cell.finish({"steps": 3})
@@ -205,6 +206,33 @@ def test_a_checkpoint_is_used_only_where_rows_up_to_it_are_as_they_were_written(
     cell.finish({"steps": 3})
     assert not (cell.path / "rows.jsonl").exists()
     assert cell.alterations() == []
+
+
+def test_an_old_checkpoint_loses_its_name_durably_before_a_file_of_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cell = CellFolder(tmp_path / "1-abc")
+    write(cell, 2)
+    seen: list[tuple[str, bool]] = []
+    remove, flush = shutil.rmtree, checkpoints.flush
+
+    def removing(path: Path, **options: bool) -> None:
+        if path.exists():
+            seen.append((path.name, (path / "COMPLETE").exists()))
+        remove(path, **options)
+
+    def flushing(path: Path) -> None:
+        flush(path)
+        seen.append((path.name, (path / "step-00000001").exists()))
+
+    monkeypatch.setattr(shutil, "rmtree", removing)
+    monkeypatch.setattr(checkpoints, "flush", flushing)
+    write(cell, 3, first=3)
+    *_, (group, named), (removed, whole) = seen
+    assert (group, named) == ("checkpoints", False)
+    assert removed.startswith(".step-00000001.")
+    assert whole
+    assert cell.checkpoint_steps() == [2, 3]
 
 
 def test_a_damaged_record_of_row_files_brings_training_back_to_its_begin_and_no_further(tmp_path: Path, flip: Flip):

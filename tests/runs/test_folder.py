@@ -13,6 +13,7 @@ from paribus.runs import checkpoints as checkpoints_module
 from paribus.runs.checkpoints import MARKER
 from paribus.runs.folder import CellFolder
 from paribus.runs.study_folder import StudyFolder
+from paribus.runs.verifying import Kind, examine_cell
 
 FILES = {"state.safetensors": b"t" * 5000, "state.json": b"{}"}
 
@@ -385,3 +386,14 @@ def test_going_on_gives_metrics_a_new_file_so_that_a_late_writer_has_the_old_one
         cell.keep_metrics_until(1)  # nothing is to be dropped
         late.write(b"late\n")
     assert cell.metrics() == [LINE | {"step": 1}]
+
+
+def test_a_column_name_that_is_no_text_any_more_is_a_damaged_file_to_the_reader_and_to_who_verifies(tmp_path: Path):
+    cell = CellFolder(tmp_path / "1-abc")
+    cell.write_rows("likelihood/test-00000001", {"nats": [1.0]})
+    path = cell.path / "likelihood" / "test-00000001.parquet"
+    path.write_bytes(path.read_bytes().replace(b"nats", b"n\x9ets"))
+    with pytest.raises(StudyFolderError, match="not readable"):
+        cell.rows("likelihood/test-00000001")
+    (cell.path / "rows.jsonl").unlink()
+    assert [fault.kind for fault in examine_cell(cell.path)] == [Kind.DAMAGED]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paribus import disk
 from paribus.disk import sealed, unsealed
 from paribus.errors import StorageError, StudyFolderError
 from paribus.runs import records
@@ -376,3 +377,17 @@ def test_a_durable_line_is_flushed_and_so_is_the_folder_of_a_new_file(tmp_path: 
     assert len(flushed) == 3
     append_line(tmp_path / "a.jsonl", {"a": 1})
     assert len(flushed) == 3
+
+
+def test_every_new_folder_above_a_file_has_its_name_on_the_disk_before_the_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    flushed: list[tuple[Path, list[str]]] = []
+    monkeypatch.setattr(disk, "flush", lambda path: flushed.append((path, [each.name for each in path.iterdir()])))
+    write_durably(tmp_path / "a" / "b" / "c" / "file", b"x")
+    expected = [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    assert flushed == [(path, [name]) for path, name in zip(expected, "abc", strict=True)]
+    append_line(tmp_path / "a" / "d" / "lines.jsonl", {})
+    assert [path for path, _ in flushed[3:]] == [tmp_path / "a"]
+    write_durably(tmp_path / "a" / "b" / "c" / "other", b"x")
+    assert len(flushed) == 4, "a folder that is there is left alone"

@@ -288,6 +288,9 @@ def test_a_row_file_that_a_kill_kept_from_being_written_is_no_fault_until_traini
     (running.path / "likelihood" / "test-00000005.parquet").unlink()
     assert list(verify(study)) == []
     running.write_checkpoint(5, {"state.json": b"{}"})
+    assert list(verify(study)) == [], "whoever goes on from there measures anew"
+    running.append_metrics({"step": 6, "tokens_seen": 1, "loss_nats_per_token": 1.0})
+    running.write_checkpoint(6, {"state.json": b"{}"})
     assert [fault.what for fault in verify(study)] == ["is missing"]
 
 

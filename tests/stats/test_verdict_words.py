@@ -184,6 +184,16 @@ def test_differences_that_differ_by_the_rounding_of_their_values_are_no_informat
     assert verdict.p_t is verdict.p_sign_flip is verdict.interval is None
 
 
+def test_an_arm_that_diverged_is_named_under_words_that_are_not_about_divergence_too(compare: Compare) -> None:
+    few = one(compare((3.0,), diverged=((), (7,))))
+    assert few.word is Word.EXPLORATORY
+    assert "Diverged: rd 0, parent 1 of 2. " in few.sentence
+    changed = dataclasses.replace(compare(around(-5.0), diverged=((7,), ())), rule_changed_after_words=True)
+    assert one(changed).word is Word.RULE_CHANGED
+    assert "Diverged: rd 1, parent 0 of 6. " in one(changed).sentence
+    assert "Diverged" not in one(compare((3.0, 3.1))).sentence
+
+
 def test_divergence_rates_are_compared_even_where_no_pair_is_left(compare: Compare) -> None:
     verdict = one(compare((), diverged=(tuple(range(6)), ())))
     assert verdict.word is Word.DIVERGENCE

@@ -73,7 +73,7 @@ def arrange(moment):
         append_line(path, value, fence, **options)
 
     def dying_removal(path, **options):
-        if kind == "removal" and Path(path).name == f"step-{int(step):08d}":
+        if kind == "removal" and Path(path).name.startswith(f".step-{int(step):08d}."):
             die()
         rmtree(path, **options)
 

@@ -128,6 +128,12 @@ def test_a_loss_that_is_not_a_number_stops_the_run_naming_step_and_tokens(state:
         next(run)
 
 
+def test_each_step_names_its_own_batch_and_together_they_are_the_running_digest(state: TrainState, order: Order):
+    steps = [e for e in events(state, order, RunLength(4 * BATCH_TOKENS, BATCH_TOKENS)) if isinstance(e, StepFinished)]
+    assert len({event.batch_digest for event in steps}) == 4
+    assert f"{sum(int(event.batch_digest, 16) for event in steps) % 2**64:016x}" == state.digest_hex()
+
+
 def test_the_running_digest_does_not_depend_on_micro_batches_or_arms(build: Build, order: Order):
     length, found = RunLength(3 * BATCH_TOKENS, BATCH_TOKENS), set()
     for rows, arm in ((6, {}), (2, {}), (6, {"routing": {"name": "role-decoupled", "blocks": 2}})):

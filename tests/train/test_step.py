@@ -48,6 +48,38 @@ def test_the_reported_loss_is_the_weighted_mean_over_every_position_of_the_batch
         assert loss == pytest.approx(float(-(log_p * weight).sum() / weight.sum()), rel=(96 + 4) * U32)
 
 
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_the_size_of_a_gradient_is_that_of_before_it_was_clipped(build: Build, batch: Batch, clip: float | None):
+    reference, model = build(), build()
+    gradients(reference, batch, 6)
+    optimisers = build_optimisers(model, OptimiserConfig())
+    done = update(model, optimisers, batch, 0, Moment(), 6, gradient_clip_norm=clip)
+    norms = [float(gradient_norm([parameter])) for parameter in reference.parameters()]
+    expected = sum(norms) if clip is None else float(gradient_norm(reference.parameters()))
+    # Sums of some thousand squares in float32 in an order of torch's own: 1e-5 is more than they lose.
+    assert float(done.gradient_size) == pytest.approx(expected, rel=1e-5)
+    assert (done.gradient_norm is None) == (clip is None)
+
+
+@pytest.mark.parametrize("clip", [None, 0.01])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_one_value_of_a_gradient_that_is_not_finite_makes_its_size_not_finite(
+    build: Build, batch: Batch, clip: float | None, value: float
+):
+    model = build()
+
+    def poisoned(gradient: Tensor) -> Tensor:
+        found = gradient.clone()
+        found.view(-1)[3] = value
+        return found
+
+    model.get_parameter("layers.1.attention.key").register_hook(poisoned)
+    optimisers = build_optimisers(model, OptimiserConfig())
+    done = update(model, optimisers, batch, 0, Moment(), 6, gradient_clip_norm=clip)
+    assert bool(done.loss.isfinite())
+    assert not bool(done.gradient_size.isfinite())
+
+
 def test_the_loss_is_that_of_the_weights_before_the_update(build: Build, batch: Batch):
     model = build()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)

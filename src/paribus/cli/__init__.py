@@ -19,6 +19,8 @@ FAMILIES = (
     "trying",
     "training",
     "reading",
+    "replaying",
+    "keeping",
     "comparing",
     "tunnel",
     "data",

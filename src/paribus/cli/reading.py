@@ -11,52 +11,46 @@ app = typer.Typer()
 
 
 @app.command()
-def status(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
-    """Print which cells are complete, running, missing or stale. Shows no outcome, so it is not a look."""
+def status(
+    file: File,
+    runs: Runs = RUNS,
+    scale: ScaleName = None,
+    as_json: AsJson = False,
+    cells: Annotated[bool, typer.Option("--cells", help="a line a cell, with its digest")] = False,
+    watching: Annotated[bool, typer.Option("--watch", help="look again and again, until Ctrl-C")] = False,
+    every: Annotated[float, typer.Option("--every", help="seconds between two looks", min=0.1)] = 5.0,
+) -> None:
+    """Print which cells have ended, who trains which on which machine, and how long it takes. Shows no outcome, so it
+    is not a look.
+
+    Parked, diverged and damaged cells are named, and cells that were gone on with under another environment.
+    """
     from paribus.experiment import loading
+    from paribus.experiment.spec import TUNING
+    from paribus.keeping import status as showing
     from paribus.publishing import stale_cells
     from paribus.reading.study import read_study
-    from paribus.terminal import table
     from paribus.tuning.reading import read_tuning
 
+    if watching and as_json:
+        raise typer.BadParameter("--watch looks again and again: there is no one JSON", param_hint="--json")
     import_from_here()
-    tuning = read_tuning(loading.load(file, scale), runs)
-    if tuning.sentence and not as_json:
-        open_console().print(tuning.sentence, highlight=False)
-    if tuning.tuned is None:
-        if as_json:
-            print_json({"study": tuning.experiment.study, "tuning": tuning.sentence, "cells": [], "stale_folders": []})
-        return
-    study = read_study(tuning.tuned, runs)
-    cells = [
-        {
-            "scale": c.key[0],
-            "arm": c.key[1],
-            "seed": c.key[2],
-            "variant": c.key[3],
-            "state": c.state,
-            "digest": c.digest,
-        }
-        for c in study.cells.values()
-    ]
-    stale = study.stale_folders()
-    if as_json:
-        found = {"study": study.experiment.study, "tuning": tuning.sentence, "cells": cells}
-        print_json({**found, "stale_folders": [str(path) for path in stale]})
-        return
+
+    def look() -> showing.Status:
+        tuning = read_tuning(loading.load(file, scale), runs)
+        if tuning.tuned is None:
+            name = tuning.experiment.study
+            return showing.status_of_tuning(name, tuning.sentence, runs / f"{name}{TUNING}")
+        study = read_study(tuning.tuned, runs)
+        return showing.status_of(study, tuning.sentence, stale_cells(study))
+
     console = open_console()
-    rows = [(c["scale"], c["arm"], f"{c['seed']}", c["variant"], c["state"], c["digest"]) for c in cells]
-    console.print(
-        table(
-            f"Study {study.experiment.study}", ("scale", "arm", "seed", "variant", "state", "digest"), rows, right=(2,)
-        )
-    )
-    states = sorted({c["state"] for c in cells})
-    console.print(", ".join(f"{study.count(state)} {state}" for state in states), highlight=False)
-    for what in stale_cells(study):
-        console.print(what, highlight=False, soft_wrap=True)
-    for path in stale:
-        console.print(f"stale, kept: {path}", highlight=False, soft_wrap=True)
+    if watching:
+        showing.watch(look, every, console, every_cell=cells)
+    elif as_json:
+        print_json(showing.as_json(look()))
+    else:
+        showing.show(look(), console, every_cell=cells)
 
 
 @app.command()

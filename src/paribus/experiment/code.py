@@ -19,8 +19,8 @@ COMMON_ROOTS = (
     "paribus.measure.probes",
 )
 """What every cell runs through, whatever its arm."""
-WITHOUT_NUMBERS = ("paribus.errors", "paribus.shapes")
-"""Words and annotations: editing them changes no cell."""
+WITHOUT_NUMBERS = ("paribus.disk", "paribus.errors", "paribus.shapes")
+"""How files are written, words and annotations: editing them changes no cell."""
 
 
 def module_path(name: str) -> Path | None:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from paribus.data.order import Batch
 from paribus.optim.schedule import Moment
-from paribus.train.step import Consumed, apply_gradients, batch_digest, token_losses
+from paribus.train.step import Consumed, Gradient, apply_gradients, batch_digest, token_losses
 
 
 class Updated(NamedTuple):
@@ -26,8 +26,8 @@ class Updated(NamedTuple):
     """learnt tokens of the batch"""
     digest: Tensor
     """of the batch"""
-    gradient_norm: Tensor | None = None
-    """before it was clipped; None where it is not"""
+    gradient: Gradient | None = None
+    """None where there was no update"""
 
 
 def update(
@@ -55,5 +55,4 @@ def update(
         loss_sum += loss.detach()
     if not targets:
         return Updated(None, 0, digest)
-    norm = apply_gradients(model, optimisers, moment, gradient_clip_norm)
-    return Updated(loss_sum, targets, digest, norm)
+    return Updated(loss_sum, targets, digest, apply_gradients(model, optimisers, moment, gradient_clip_norm))

@@ -15,6 +15,7 @@ from paribus.planning.facts import (
     parameters,
     training_flops,
 )
+from paribus.planning.of_disk import study_space
 from paribus.planning.of_task import ROWS_COUNTED, padding_share, unused
 from paribus.powering.limits import limits
 from paribus.powering.scenarios import plan_of
@@ -29,10 +30,11 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
     design = plan_of(experiment)
     seeds, confidence = design.seeds, design.confidence
     measurable = seeds >= 2
+    states = cell_states(experiment, runs)
     return {
         "study": experiment.study,
         "question": experiment.question,
-        "cells": cell_states(experiment, runs),
+        "cells": states,
         "arms": [
             {
                 "scale": scale,
@@ -49,6 +51,7 @@ def describe_json(experiment: Experiment, experiment_folder: Path, runs: Path) -
             }
             for (scale, name), arm in arms.items()
         ],
+        "disk_bytes": study_space(experiment, runs, arms, states).as_json(),
         "recipe": recipe_as_json(experiment, experiment_folder),
         "task": task_as_json(experiment),
         "seeds": seeds,

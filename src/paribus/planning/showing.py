@@ -11,6 +11,7 @@ from paribus.experiment.plan import device_of
 from paribus.experiment.spec import REPEAT, TWIN, Experiment
 from paribus.experiment.sweeps import described
 from paribus.planning.facts import cell_states, checked_arms, training_flops
+from paribus.planning.of_disk import describe_disk, study_space
 from paribus.planning.of_recipe import describe_recipe
 from paribus.planning.of_task import describe_task, unused
 from paribus.planning.of_tensors import describe_memory, describe_parameters, describe_tensors
@@ -60,6 +61,7 @@ def describe(
     for scale in experiment.scales:
         describe_parameters(scale, {name: arm for (at, name), arm in arms.items() if at == scale}, console)
     describe_memory(experiment, arms, console)
+    describe_disk(study_space(experiment, runs, arms, states), console)
     for (scale, name), arm in arms.items():
         for seam, donor in arm.donors.items():
             console.print(

@@ -42,6 +42,7 @@ from paribus.report.of_retrieval import RetrievalRow
 from paribus.report.of_robustness import RateRow
 from paribus.report.of_sensitivity import SensitivityRow
 from paribus.report.of_tasks import TaskContent
+from paribus.report.of_training import DivergedRow, SpikeRow
 from paribus.stats.verdict import Verdict
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Curve",
     "DiagnosticText",
     "DiagnosticValue",
+    "DivergedRow",
     "EstimateRow",
     "GapForm",
     "HeldEqual",
@@ -75,6 +77,7 @@ __all__ = [
     "RetrievalRow",
     "RouteChange",
     "SensitivityRow",
+    "SpikeRow",
     "TaskContent",
     "TaskPairRow",
     "TaskRow",
@@ -139,6 +142,10 @@ class ReportContent:
     """the synthetic task that the study reads; None for text"""
     retrieval: tuple[RetrievalRow, ...] = ()
     """of a task: the layer that fetches the answer, and what is read there"""
+    spikes: tuple[SpikeRow, ...] = ()
+    """of every run that ended, whichever arm and kind of cell; none is left out"""
+    diverged: tuple[DivergedRow, ...] = ()
+    """every run that ended in NaN or infinity"""
     pairing_proven: bool = True
     """whether the two arms of a pair are known to have shared initial weights and batches; not so of adopted results"""
 

@@ -18,6 +18,7 @@ from paribus.report import canvas
 from paribus.report.canvas import INK, Picture
 from paribus.report.content import Curve, Measurement
 from paribus.report.numbers import short_count, significant
+from paribus.report.of_training import SpikeRow
 from paribus.stats.rounding import fixed
 
 NATS = "nats per token"
@@ -41,11 +42,13 @@ def loss_curves(
     differences: bool = True,
     noise: Sequence[tuple[str, float]] = (),
     unit: str = NATS,
+    spikes: Sequence[SpikeRow] = (),
 ) -> Picture:
     """Training loss of one scale's cells in `unit` against tokens, and the difference to `baseline`.
 
     `differences` false leaves the second panel out: a study that waits for its seeds shows no difference. `noise` is
-    kinds of A/A with the sd of their differences in `unit`: bars of two sd around zero at the right edge.
+    kinds of A/A with the sd of their differences in `unit`: bars of two sd around zero at the right edge. `spikes` of
+    the cells that are drawn are marked.
     """
     arms = list(dict.fromkeys(curve.arm for curve in curves))
     looks = canvas.look_of(arms, baseline)
@@ -62,6 +65,7 @@ def loss_curves(
             _family(panels[0], middles, lines, looks[arm], mean=arm in whole)
         panels[0].set_ylim(*_zoom(list(cells.values())))
         _mark_ends(panels[0], middles, cells, looks)
+        marked = _mark_spikes(panels[0], spikes, middles, cells, looks)
         _axis(panels[0], "Training loss", unit)
         if compare:
             paired = {key: line - cells[baseline, key[1]] for key, line in cells.items() if (baseline, key[1]) in cells}
@@ -74,6 +78,7 @@ def loss_curves(
             _axis(panels[1], f"Difference to {canvas.label(baseline, 24)}, same seed and tokens", unit)
         canvas.key(figure, arms, looks)
         words = _in_words(arms, cells, unit) + (_noise_in_words(noise, unit) if compare else "")
+        words += f" {marked} loss spikes are marked." if marked else ""
         return Picture(figure, name, "Training loss against tokens", words)
 
 
@@ -253,6 +258,22 @@ def _mark_ends(axes: Axes, x: Line, cells: Mapping[tuple[str, int], Line], looks
             end = int(there[-1])
             height = min(float(line[end]), axes.get_ylim()[1])
             axes.plot([float(x[end])], [height], "x", ms=7, mew=1.8, color=looks[arm][0], clip_on=False)
+
+
+def _mark_spikes(
+    axes: Axes, spikes: Sequence[SpikeRow], x: Line, cells: Mapping[tuple[str, int], Line], looks: Mapping
+) -> int:
+    """A triangle above the cell's own line where a spike begins; how many. One that the blocks average away is still
+    marked, and one beyond the panel stands at its edge."""
+    own = [row for row in spikes if not row.variant and (row.arm, row.seed) in cells]
+    low, high = axes.get_ylim()
+    for row in own:
+        line = cells[row.arm, row.seed]
+        there = np.flatnonzero(np.isfinite(line))
+        block = int(there[np.argmin(np.abs(x[there] - row.tokens_seen))])
+        height = min(max(float(line[block]) + 0.04 * (high - low), low), high)
+        axes.plot([row.tokens_seen], [height], "v", ms=5.5, mew=0, color=looks[row.arm][0], clip_on=False)
+    return len(own)
 
 
 def _axis(axes: Axes, title: str, unit: str) -> None:

@@ -70,6 +70,8 @@ def due(content: ReportContent) -> ReportContent:
         sensitivity=due_sensitivity(content.sensitivity, rows),
         task=None if content.task is None else due_task(content.task, rows),
         retrieval=due_retrieval(content.retrieval, rows),
+        spikes=tuple(filter(told, content.spikes)),
+        diverged=tuple(row if told(row) else replace(row, last_loss_nats_per_token=None) for row in content.diverged),
     )
 
 

@@ -123,7 +123,9 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
         compare = may_compare(rows, scale) and len({curve.arm for curve in curves}) > 1
         bars, unit = noise_bars(content.noise, scale) if compare else [], content.loss_unit
         baseline = baseline_of(rows, scale, arms)
-        picture = loss_curves(curves, baseline, f"figure-loss-{number}", differences=compare, noise=bars, unit=unit)
+        spikes = [row for row in content.spikes if row.scale == scale and not row.variant]
+        stem = f"figure-loss-{number}"
+        picture = loss_curves(curves, baseline, stem, differences=compare, noise=bars, unit=unit, spikes=spikes)
         updates = max(len(curve.tokens) for curve in curves)
         block = -(-updates // BLOCKS)
         caption = "Lower is better. " if compare else ""
@@ -134,6 +136,7 @@ def loss_figures(content: ReportContent, rows: Sequence[Shown]) -> list[PageFigu
             "The axis leaves out the first fall from the logarithm of the vocabulary; a cross marks a run that stops "
             "early. "
         )
+        caption += "A triangle marks where a loss spike begins. " if spikes else ""
         caption += "Differences are smoothed the same way." if compare else _withheld(rows, scale)
         for kind, sd in bars:
             caption += (

@@ -10,13 +10,14 @@ from paribus.report.content import DiagnosticValue, InterventionValue, Measureme
 from paribus.report.door import due
 from paribus.report.evidence import shown_rows
 
-FORMAT = 6
+FORMAT = 7
 """version of the layout
 
 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names; 3 what could still be wrong,
 looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements; 4
 synthetic tasks, contrasts at other learning rates, and on test documents without overlap; 5 other schedules and other
-values of a field; 6 tasks as one record each, their pairs of checkpoints, CORE, predicted letters, swapped questions.
+values of a field; 6 tasks as one record each, their pairs of checkpoints, CORE, predicted letters, swapped questions; 7
+loss spikes (`spikes`) and runs that diverged, with the first tensor that was not finite (`diverged`).
 """
 
 FACTS = ("caveats", "repeat_command", "pairing_proven", "environment", "corpus")
@@ -47,6 +48,8 @@ RECORDS = (
     "robustness",
     "sensitivity",
     "retrieval",
+    "spikes",
+    "diverged",
 )
 """fields of the content that are written as objects, one a record; `door.due` is their door"""
 

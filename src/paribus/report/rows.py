@@ -21,6 +21,7 @@ from paribus.report.of_answers import (
     TaskPairRow,
     TaskRow,
 )
+from paribus.report.of_training import DivergedRow, SpikeRow
 from paribus.stats.verdict import Verdict
 
 _INTERVALS = ("interval",)
@@ -49,6 +50,8 @@ def csv_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
             ),
         ),
         "cells.csv": _of_records(CellRow, content.cells),
+        "spikes.csv": _of_records(SpikeRow, content.spikes),
+        "diverged.csv": _of_records(DivergedRow, content.diverged),
         "estimates.csv": _of_records(EstimateRow, content.estimates),
         "costs.csv": _of_records(CostRow, content.costs),
         "budgets.csv": _table(

@@ -18,6 +18,7 @@ from paribus.report.robustness import robustness_section
 from paribus.report.sensitivity import sensitivity_section
 from paribus.report.tables import Table
 from paribus.report.task_section import task_section
+from paribus.report.trouble import diverged_table, spikes_sentence, spikes_table
 
 Part = Section | Absent
 _WAITS = "Withheld until the planned seeds are complete, or a declared look."
@@ -129,7 +130,11 @@ def _untrained(content: ReportContent) -> str:
 def _loss(content: ReportContent, rows: Sequence[Shown]) -> Part:
     drawn = figures.loss_figures(content, rows)
     title = "Loss curves"
-    return Section("loss", title, figures=tuple(drawn)) if drawn else Absent(title, _untrained(content))
+    if not drawn:
+        return Absent(title, _untrained(content))
+    said = (spikes_sentence(content.spikes),) if content.pairing_proven else ()  # adopted results were not looked at
+    found = _tables("spikes", [spikes_table(content.spikes, content.loss_unit)])
+    return Section("loss", title, said, figures=tuple(drawn), tables=found)
 
 
 def _milestones(content: ReportContent, rows: Sequence[Shown]) -> Part:
@@ -276,7 +281,7 @@ def _parameters(content: ReportContent) -> Part:
 
 def _seeds(content: ReportContent, rows: Sequence[Shown]) -> Part:
     table = tables.without_empty_columns(tables.seeds_table(content.cells, content.loss_unit), keep=4)
-    found = _tables("runs", [table])
+    found = _tables("runs", [table, diverged_table(content.diverged)])
     said = (_OTHERS,) if not all(row.settled for row in rows) else ()
     return (
         Section("seeds", "Seeds", said, tables=found) if found else Absent("Seeds", "No training run is planned yet.")

@@ -27,6 +27,7 @@ from paribus.reporting.retrieval import retrieval
 from paribus.reporting.robustness import robustness
 from paribus.reporting.sensitivity import sensitivity
 from paribus.reporting.task_study import task_content
+from paribus.reporting.trouble import curve_until_divergence, diverged_rows, spike_rows, trouble_caveats
 from paribus.stats.rule import Verdict
 from paribus.tuning.reading import ReadTuning
 from paribus.tuning.showing import trial_rows, tuning_caveats, tuning_summaries
@@ -49,6 +50,9 @@ def report_content(
         for cell in study.cells.values()
         if cell.state == "complete" and cell.key[3] == spec.STUDY and cell.key[2] in planned
     ]
+    lost = [c for c in study.cells.values() if c.state == "diverged" and c.key[3] == spec.STUDY and c.key[2] in planned]
+    until = (curve_until_divergence(cell) for cell in lost)
+    spikes = tuple(spike_rows([*study.cells.values()]))
     without_overlap = tuple(overlap(study, verdicts))
     told = overlap_caveats(due_overlap(without_overlap, [shown(verdict) for verdict in verdicts]))
     changes, lost_routes = route_changes(complete)
@@ -59,7 +63,7 @@ def report_content(
         study=study.experiment.study,
         question=study.experiment.question,
         verdicts=verdicts,
-        curves=tuple(curve(cell) for cell in complete),
+        curves=(*(curve(cell) for cell in complete), *(found for found in until if found is not None)),
         measurements=tuple(m for cell in complete for m in cell.measurements),
         diagnostics=values,
         diagnostic_texts=tuple(
@@ -83,6 +87,7 @@ def report_content(
         corpus=corpus(study),
         caveats=(
             *caveats(study, verdicts),
+            *trouble_caveats(study, spikes),
             *told,
             *lost_routes,
             *answered.caveats,
@@ -114,6 +119,8 @@ def report_content(
         sensitivity=tuple(sensitivity(study, verdicts)),
         task=of_task,
         retrieval=tuple(retrieval(study, values)),
+        spikes=spikes,
+        diverged=tuple(diverged_rows(study)),
         published=tuple(published(study, verdicts, self_noise, experiment_folder)),
         trials=() if tuning is None else trial_rows(tuning),
         tuning=() if tuning is None else tuning_summaries(tuning),

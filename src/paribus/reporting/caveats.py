@@ -7,6 +7,7 @@ from paribus.experiment.calibration import State, calibration_of
 from paribus.experiment.metrics import parse
 from paribus.optim.config import OptimiserConfig
 from paribus.reading.cell import ENDED, UNUSED
+from paribus.reading.environments import environment_sentences
 from paribus.reading.evidence import unequal_documents
 from paribus.reading.study import ReadStudy
 from paribus.report.evidence import may_compare, shown
@@ -42,6 +43,7 @@ def caveats(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> list[str]:
     unequal = [held for held in held_equal(study) if not held.holds]
     found += [f"Not held equal: {held.what} ({held.proof})." for held in unequal]
     found += [text for name, contrast in study.experiment.contrasts.items() for text in _mixed(study, name, contrast)]
+    found += environment_sentences({_named(c.key): c.record for c in study.cells.values() if c.state in ENDED})
     rules = [look["rule_digest"] for look in study.folder.looks()]
     rules.append(study.plan.get("rule_digest", spec.rule_digest(study.experiment)))
     if any(rule != spec.rule_digest(study.experiment) for rule in rules):

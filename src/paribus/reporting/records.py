@@ -13,6 +13,11 @@ from paribus.report.content import CellRow, Curve, Look, PairRow
 _VARIANTS = {spec.REPEAT: "A/A repeat", spec.TWIN: "A/A twin"}
 
 
+def variant_in_words(variant: str) -> str:
+    """Which of an arm's cells at one seed it is; empty for the study's own."""
+    return _VARIANTS.get(variant, variant)
+
+
 def curve(cell: ReadCell) -> Curve:
     scale, arm, seed, _ = cell.key
     tokens, losses = zip(*((line["tokens_seen"], line["loss_nats_per_token"]) for line in cell.metrics), strict=True)
@@ -25,7 +30,7 @@ def cell_row(cell: ReadCell) -> CellRow:
     tokens = cell.summary.get("tokens_seen")
     return CellRow(
         scale=scale,
-        arm=arm if not variant else f"{arm} ({_VARIANTS.get(variant, variant)})",
+        arm=arm if not variant else f"{arm} ({variant_in_words(variant)})",
         seed=seed,
         state=cell.state,
         digest=cell.digest,

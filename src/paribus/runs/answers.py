@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paribus.disk import is_plain_name
 from paribus.errors import StudyFolderError
 from paribus.runs import layout
 from paribus.runs.records import read_json, write_durably, write_json
@@ -84,7 +85,16 @@ class AnswersFolder:
     path: Path
 
     def write(self, asked: Asked, columns: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-        """Rows, then the record, to which names, number of items and digest of the rows are added."""
+        """Rows, then the record, to which names, number of items and digest of the rows are added.
+
+        StudyFolderError for a task whose name leads out of the folder.
+        """
+        if not is_plain_name(asked.stem):
+            raise StudyFolderError(
+                "this name of a task cannot be one of a file",
+                received=repr(asked.name),
+                remedy="give the task another label in the list of its bundle",
+            )
         table = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
         stream = io.BytesIO()
         pq.write_table(table, stream, compression="zstd", write_page_checksum=True)

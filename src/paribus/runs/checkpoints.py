@@ -9,11 +9,11 @@ there. A marker of an earlier version is empty: such a checkpoint is read as it 
 import hashlib
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.disk import flush
+from paribus.disk import flush, make_folder
 from paribus.errors import StudyFolderError
 from paribus.runs import layout
 from paribus.runs.records import Fence, explaining_storage, name_aside, sealed, unsealed, write_flushed
@@ -135,9 +135,18 @@ def write(
     with explaining_storage(final):
         removable = [c for c in present(cell) if c.step not in kept]
         earlier = [c for c in removable if c.step <= step]
-        for old in [*earlier[:-KEPT], *removable[len(earlier) :]]:
-            (old.path / MARKER).unlink()
-            shutil.rmtree(old.path)
+        _remove([*earlier[:-KEPT], *removable[len(earlier) :]])
+
+
+def _remove(checkpoints: Sequence[Checkpoint]) -> None:
+    """Each loses its name first, durably: one that was removed in part would be taken for a damaged one."""
+    gone = [checkpoint.path.with_name(name_aside(checkpoint.path.name)) for checkpoint in checkpoints]
+    for checkpoint, aside in zip(checkpoints, gone, strict=True):
+        checkpoint.path.rename(aside)
+    if gone:
+        flush(gone[0].parent)
+    for aside in gone:
+        shutil.rmtree(aside)
 
 
 def write_alone(group: Path, step: int, files: Mapping[str, bytes], fence: Fence | None = None) -> Path:
@@ -146,7 +155,8 @@ def write_alone(group: Path, step: int, files: Mapping[str, bytes], fence: Fence
     aside, before = group / name_aside(final.name), group / name_aside(final.name)
     with explaining_storage(final):
         try:
-            aside.mkdir(parents=True)
+            make_folder(group)
+            aside.mkdir()
             for name, content in files.items():
                 write_flushed(aside / name, content)
             stated = {name: {"bytes": len(c), "digest": _digest(c)} for name, c in files.items()}

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from paribus.disk import flush, sealed
+from paribus.disk import flush, make_folder, sealed
 from paribus.errors import ParibusError
 from paribus.runs.holders import (
     FOLDER,
@@ -146,7 +146,7 @@ def claim(
     have been cleared away. StorageError where the file system refuses.
     """
     with explaining_storage(folder):
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        make_folder(folder / FOLDER)
     with earlier_lock(folder) as free:
         held = _take(folder, lease_seconds, above, patience_seconds) if free else None
         if held is None:

@@ -160,7 +160,7 @@ class CellFolder:
                     )
                 # Small files: handing them to a pool of threads costs more than it saves.
                 return file.read(columns=None if columns is None else list(columns), use_threads=False)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:  # a name that is no text any more is a ValueError
             raise StudyFolderError(
                 f"{self.path / name}.parquet is not readable",
                 received=str(error),
@@ -344,10 +344,13 @@ class _Losses:
     """what is wrong, by name of the row file"""
 
     def until(self, step: int) -> str:
-        """The first loss up to an update, in words; empty without one."""
+        """The first loss for which training must go back to before an update, in words; empty without one.
+
+        Rows of that very update are measured anew by whoever goes on from there.
+        """
         if self.reach is not None and self.reach < step:
             return f"{METRICS} is whole up to update {self.reach} only"
-        lost = (f"{name} {wrong}" for name, wrong in sorted(self.rows.items()) if step_of_rows(name) <= step)
+        lost = (f"{name} {wrong}" for name, wrong in sorted(self.rows.items()) if step_of_rows(name) < step)
         return next(lost, "")
 
 

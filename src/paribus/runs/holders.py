@@ -22,7 +22,7 @@ from paribus.disk import unsealed
 FOLDER = ".claims"
 LEASE_SECONDS = 60.0
 EARLIER_LOCK = ".claim"
-"""the lock file of versions before 0.2, which the kernel released"""
+"""the lock file of an earlier version, which the kernel released"""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def now() -> float:
 
 @contextmanager
 def earlier_lock(folder: Path) -> Iterator[bool]:
-    """Where a version before 0.2 has trained the cell, its lock is held as well: such a worker may still be at it.
+    """Where an earlier version has trained the cell, its lock is held as well: such a worker may still be at it.
 
     Nobody makes that file any more, so an earlier version that comes to an untouched cell later is not noticed: all
     workers of a study should be of one version.

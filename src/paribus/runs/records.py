@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from paribus.disk import flush, name_of, sealed, storing, unsealed
+from paribus.disk import flush, make_folder, name_of, sealed, storing, unsealed
 from paribus.errors import StudyFolderError
 
 Fence = Callable[[], None]
@@ -51,7 +51,7 @@ def name_aside(name: str) -> str:
 def write_durably(path: Path, content: bytes, fence: Fence | None = None) -> None:
     """Written aside, fsynced, renamed over `path`, the folder fsynced. Where that fails, the old file stays alone."""
     with explaining_storage(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         aside = path.with_name(name_aside(path.name))
         try:
             write_flushed(aside, content)
@@ -155,9 +155,9 @@ def append_line(path: Path, value: Mapping[str, Any], fence: Fence | None = None
     """
     line = json_line(value)
     with explaining_storage(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         new = durable and not path.exists()
-        with path.open("a+b", buffering=0) as file:
+        with open(path, "a+b", buffering=0, opener=_without_following) as file:
             end, lost = _end_of_lines(file.fileno())
             line = lost + line
             if fence is not None:
@@ -175,6 +175,11 @@ def append_line(path: Path, value: Mapping[str, Any], fence: Fence | None = None
                 os.fsync(file.fileno())
         if new:
             flush(path.parent)
+
+
+def _without_following(path: str, flags: int) -> int:
+    """A link at the place of a file would lead the lines elsewhere; records are renamed over one."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _end_of_lines(descriptor: int) -> tuple[int, bytes]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paribus.disk import is_plain_name
 from paribus.errors import StudyFolderError
 from paribus.runs import layout
 from paribus.runs.folder import CORPUS, FORMAT, LOOKS, MICRO_BATCHES, CellFolder
@@ -65,10 +66,11 @@ class StudyFolder:
         if not path.exists():
             return None
         found = read_json(path)
-        if not isinstance(found, dict) or {type(found.get(name)) for name in ("corpus", "key", "digest")} != {str}:
+        named = isinstance(found, dict) and {type(found.get(name)) for name in ("corpus", "key", "digest")} == {str}
+        if not named or not is_plain_name(found["corpus"]):
             raise StudyFolderError(
                 f"{path} is damaged",
-                expected="the texts corpus, key and digest",
+                expected="the texts corpus, key and digest; corpus is the name of a folder in the store",
                 received=repr(found)[:200],
                 remedy="restore the file from a copy, or give the study a new name",
             )
@@ -79,8 +81,20 @@ class StudyFolder:
         write_json(self.path / CORPUS, link)
 
     def cell(self, scale: str, arm: str, seed: int, digest: str, variant: str = "") -> CellFolder:
-        """`variant` tells apart the cells that an arm has at one seed; empty for the one that contrasts are made of."""
+        """`variant` tells apart the cells that an arm has at one seed; empty for the one that contrasts are made of.
+
+        StudyFolderError for names that lead out of the study's folder: they come from a file that somebody changed.
+        """
         name = f"{seed}-{digest}" + (f"-{variant}" if variant else "")
+        for part in (scale, arm, name):
+            if not is_plain_name(part):
+                raise StudyFolderError(
+                    f"{self.path} has no such cell: a name leads out of it",
+                    expected="names of folders",
+                    received=repr(part),
+                    remedy="restore plan.json, or the record that names the cell, from a copy; `paribus run` writes "
+                    "plan.json anew where it is not there",
+                )
         return CellFolder(self.path / scale / arm / name)
 
     def other_cells(self, scale: str, arm: str, seed: int, digest: str, variant: str = "") -> list[CellFolder]:

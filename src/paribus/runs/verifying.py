@@ -9,7 +9,7 @@ file that was deleted where nothing counts it: a checkpoint, a cost, an answer w
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,21 @@ class Kind(StrEnum):
     """of no known kind, or left half written"""
 
 
+class Cure(StrEnum):
+    """What is safe to do about a file once nobody writes it; see `paribus.keeping.repairing`."""
+
+    PARTIAL = "half written"
+    """delete what a writer that was killed has left aside"""
+    TORN = "torn last line"
+    """drop the line, of a cell that goes on from a checkpoint"""
+    CHECKPOINT = "checkpoint"
+    """delete one that training does not need"""
+    ANSWERS = "answers without a record"
+    """delete rows of a task that was not answered to the end"""
+    CLAIM = "claim"
+    """delete the record of a claim, or of attempts that failed, that cannot be read"""
+
+
 @dataclass(frozen=True)
 class Fault:
     """What was found of one file, or of a checkpoint's folder; `examine` tells of good ones too."""
@@ -61,6 +76,25 @@ class Fault:
     """in words; empty where it is good"""
     repair: str = ""
     """what a person can do about it"""
+    cure: Cure | None = None
+    """what a program may do about it; None where a person must decide"""
+
+
+def owner_of(study: Path, path: Path) -> Path | None:
+    """Which folder a worker claims to write a file of a study: that of a cell, or of what one was fine-tuned to. None
+    of files beside cells."""
+    parts = path.relative_to(study).parts
+    if len(parts) < 4 or not _CELL.fullmatch(parts[2]):
+        return None
+    cell = study.joinpath(*parts[:3])
+    return cell / parts[3] / parts[4] if parts[3] == FINETUNED and len(parts) > 5 else cell
+
+
+def trained_folders(study: Path) -> list[Path]:
+    """Every folder of a study that a worker claims: cells, and below them what they were fine-tuned to."""
+    cells = [cell for scale in _folders(study) for arm in _folders(scale) for cell in _folders(arm)]
+    cells = [cell for cell in cells if _CELL.fullmatch(cell.name)]
+    return [folder for cell in cells for folder in (cell, *_folders(cell / FINETUNED))]
 
 
 def verify(study: Path) -> Iterator[Fault]:
@@ -130,8 +164,11 @@ def _cell_files(cell: CellFolder, record: str) -> Iterator[Fault]:
     for path in _files(cell.path):
         if path.name == "cell.json" == record:
             yield _record(path, lambda value: _cell_fault(cell.path, value), _ANEW)
-        elif path.name in (record, "PARKED"):
+        elif path.name == record:
             yield _record(path, lambda value: layout.fault(dict[str, Any], value), _ANEW)
+        elif path.name == "PARKED":
+            retry = "`paribus run --retry-parked` tries the cell again"
+            yield _record(path, lambda value: layout.fault(dict[str, Any], value), retry)
         elif path.name in ("DONE", "DIVERGED"):
             both = "there are DONE and DIVERGED at once" * ((cell.path / "DONE").exists() and path.name == "DIVERGED")
             kind = layout.Done if path.name == "DONE" and record == "cell.json" else layout.Ended
@@ -139,10 +176,11 @@ def _cell_files(cell: CellFolder, record: str) -> Iterator[Fault]:
         elif path.name == METRICS:
             digest = cell.written_digests().get(METRICS) if cell.finished else None
             step = lambda value: layout.fault(layout.MetricsStep, value)  # noqa: E731
-            yield _lines(path, step, _ANEW if cell.finished else "`paribus run` goes on from before it", digest)
+            repair = _ANEW if cell.finished else "`paribus run` goes on from before it"
+            yield _lines(path, step, repair, digest, None if cell.finished else Cure.TORN)
         elif path.name == ROWS:
             row = lambda value: layout.fault(layout.RowLine, value)  # noqa: E731
-            yield _lines(path, row, "`paribus run` goes on from before it")
+            yield _lines(path, row, "`paribus run` goes on from before it", cure=None if cell.finished else Cure.TORN)
         elif path.name == ".claim":
             yield Fault(path, Kind.GOOD)  # the lock file of an earlier version, always empty
         else:
@@ -172,7 +210,7 @@ def _rows(cell: CellFolder) -> Iterator[Fault]:
     # A kill between the line of rows.jsonl and the row file leaves the line alone: training will write both again.
     reach = max(cell.checkpoint_steps(), default=0)
     for name in sorted(counted):
-        if not (cell.path / name).is_file() and (cell.finished or step_of_rows(name) <= reach):
+        if not (cell.path / name).is_file() and (cell.finished or step_of_rows(name) < reach):
             yield Fault(cell.path / name, Kind.DAMAGED, "is missing", repair)
 
 
@@ -184,28 +222,44 @@ def _is_rows(cell: Path, path: Path) -> bool:
 
 def _checkpoints(folder: Path) -> Iterator[Fault]:
     yield from (_stranger(path) for path in _files(folder))
+    cell = CellFolder(folder.parent)
+    newest = max(cell.checkpoint_steps(), default=-1)
     for path in _folders(folder):
         if _PARTIAL.fullmatch(path.name):
-            yield Fault(path, Kind.ORPHAN, "was left half written", _NOBODY)
-        elif not NAME.fullmatch(path.name) or not (path / MARKER).exists():
+            yield Fault(path, Kind.ORPHAN, "was left half written", _NOBODY, Cure.PARTIAL)
+        elif not NAME.fullmatch(path.name):
             yield Fault(path, Kind.ORPHAN, f"is no checkpoint: it has no {MARKER}", _NOBODY)
+        elif not (path / MARKER).exists():
+            # A kill while old ones are removed leaves one such, older than the newest. Of a cell that has ended, the
+            # last one can also have lost its marker otherwise.
+            going = not cell.finished or Checkpoint(path).step < newest
+            cure = Cure.CHECKPOINT if going else None
+            yield Fault(path, Kind.ORPHAN, f"is no checkpoint: it has no {MARKER}", _NOBODY, cure)
+        elif cell.finished:
+            what = "nothing that is in the report needs it; to have it again, " + _ANEW
+            yield from _checkpoint(Checkpoint(path), what)
         else:
-            yield from _checkpoint(Checkpoint(path))
+            what = "delete this folder: an earlier checkpoint is used, or the cell is trained anew"
+            yield from _checkpoint(Checkpoint(path), what, Cure.CHECKPOINT)
 
 
-def _checkpoint(checkpoint: Checkpoint) -> Iterator[Fault]:
-    repair = "delete this folder: an earlier checkpoint is used, or the cell is trained anew"
-    if wrong := checkpoint.damage():
-        yield Fault(checkpoint.path, Kind.DAMAGED, wrong, repair)
-        return
+def _checkpoint(checkpoint: Checkpoint, repair: str, cure: Cure | None = None) -> Iterator[Fault]:
     marker = checkpoint.path / MARKER
-    yield _record(marker, lambda _: "", repair) if checkpoint.checked else _unchecked(marker)
+    wrong = checkpoint.damage()
+    try:
+        checked = checkpoint.checked
+    except FileNotFoundError:  # who trains here has just removed it
+        return
+    if wrong:
+        yield Fault(checkpoint.path, Kind.DAMAGED, wrong, repair, cure)
+        return
+    yield _record(marker, lambda _: "", repair) if checked else _unchecked(marker)
     foreign = checkpoint.foreign_files()
     for path in _below(checkpoint.path):
         if path.relative_to(checkpoint.path).parts[0] in foreign:
             yield _stranger(path)
         elif path != marker:
-            yield Fault(path, Kind.GOOD) if checkpoint.checked else _unchecked(path)
+            yield Fault(path, Kind.GOOD) if checked else _unchecked(path)
 
 
 def _trouble(folder: Path) -> Iterator[Fault]:
@@ -217,7 +271,7 @@ def _trouble(folder: Path) -> Iterator[Fault]:
             yield _stranger(path)
     for path in _folders(folder):
         if (path / MARKER).exists() and NAME.fullmatch(path.name):
-            yield from _checkpoint(Checkpoint(path))
+            yield from _checkpoint(Checkpoint(path), "delete it: it only explains")
         else:
             yield from (_stranger(other) for other in _below(path))
 
@@ -254,7 +308,7 @@ def _answers(folder: AnswersFolder) -> Iterator[Fault]:
             yield Fault(rows, Kind.UNCHECKED, "its record is damaged", remedy)
     for path in _below(group):
         if path.suffix == ".parquet" and path.name[0] != "." and path.stem not in vouched:
-            yield Fault(path, Kind.ORPHAN, "has no record: the task was not answered to the end", _NOBODY)
+            yield Fault(path, Kind.ORPHAN, "has no record: the task was not answered to the end", _NOBODY, Cure.ANSWERS)
         elif path.parent != group or path.suffix not in (".parquet", ".json") or path.name[0] == ".":
             yield _stranger(path)
 
@@ -263,7 +317,8 @@ def _claims(folder: Path) -> Iterator[Fault]:
     """Who trained the cell, in turn: see `paribus.runs.claims`."""
     for path in _below(folder):
         if path.suffix == ".json" and path.name[0] != ".":
-            yield _record(path, lambda _: "", "delete it, once nobody trains here")
+            found = _record(path, lambda _: "", "delete it, once nobody trains here")
+            yield replace(found, cure=Cure.CLAIM) if found.kind is Kind.DAMAGED else found
         elif re.fullmatch(r"\d+\.released", path.name):
             yield Fault(path, Kind.GOOD)  # its name is all that it says
         else:
@@ -290,6 +345,8 @@ def _scale(folder: Path) -> Iterator[Fault]:
         for cell in _folders(arm):
             if _CELL.fullmatch(cell.name):
                 yield from examine_cell(cell)
+            elif _PARTIAL.fullmatch(cell.name):
+                yield Fault(cell, Kind.ORPHAN, "was left half deleted", _NOBODY, Cure.PARTIAL)
             else:
                 yield from (_stranger(path) for path in _below(cell))
 
@@ -324,8 +381,11 @@ def _record(path: Path, fault: Callable[[Any], str], repair: str) -> Fault:
     return Fault(path, Kind.GOOD) if sealed(value) == file else _reformatted(path)
 
 
-def _lines(path: Path, fault: Callable[[Any], str], repair: str, digest: str | None = None) -> Fault:
-    """A .jsonl file, whose lines `fault` looks at; `digest` is that of the whole, where it is known."""
+def _lines(
+    path: Path, fault: Callable[[Any], str], repair: str, digest: str | None = None, cure: Cure | None = None
+) -> Fault:
+    """A .jsonl file, whose lines `fault` looks at; `digest` is that of the whole, where it is known. `cure`: of a last
+    line that is torn."""
     try:
         file = path.read_bytes()
     except OSError as error:
@@ -337,9 +397,8 @@ def _lines(path: Path, fault: Callable[[Any], str], repair: str, digest: str | N
     if digest is not None and _digest(path) != digest:
         return Fault(path, Kind.DAMAGED, "was changed after the cell had ended", repair)
     if not file.endswith(b"\n") and file:
-        return Fault(
-            path, Kind.ORPHAN, "ends with a line that is half written", "delete that line, or leave it: it is not read"
-        )
+        left = "delete that line, or leave it: it is not read"
+        return Fault(path, Kind.ORPHAN, "ends with a line that is half written", left, cure)
     if unchecked := sum(not line.checked for line in lines):
         return Fault(path, Kind.UNCHECKED, f"{unchecked} of {len(lines)} lines were written without a checksum")
     same = all(json_line(line.content)[:-1] == line.text for line in lines)
@@ -350,7 +409,7 @@ def _unreadable(path: Path) -> str:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             file.read(use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         return str(error)
     return ""
 
@@ -365,7 +424,7 @@ def _reformatted(path: Path) -> Fault:
 
 def _stranger(path: Path) -> Fault:
     if _PARTIAL.fullmatch(path.name):
-        return Fault(path, Kind.ORPHAN, "was left half written", _NOBODY)
+        return Fault(path, Kind.ORPHAN, "was left half written", _NOBODY, Cure.PARTIAL)
     return Fault(path, Kind.ORPHAN, "is no file of a study", "move it elsewhere, or delete it")
 
 

@@ -24,6 +24,7 @@ def sentence(verdict: Verdict) -> str:
         _estimate(verdict),
         _interval(verdict),
         _score(verdict),
+        _diverged(verdict) if verdict.word is not Word.DIVERGENCE else "",
         _rest(verdict),
     ]
     return " ".join(part for part in parts if part)
@@ -195,12 +196,19 @@ def _divergence(verdict: Verdict) -> str:
     )
     p = "" if verdict.p_divergence is None else f" (exact McNemar p {probability(verdict.p_divergence)})"
     worst = "" if verdict.worst_seed is None else f" Worst: {where}."
-    what = "Seeds with a diverged cell that counts against" if verdict.interaction else "Diverged:"
     return (
-        f"{what} {verdict.treatment} {verdict.treatment_diverged}, {verdict.baseline} {verdict.baseline_diverged} "
-        f"of {verdict.seeds}{p}.{worst} "
+        f"{_diverged(verdict).removesuffix('.')}{p}.{worst} "
         "The t verdict is withheld: neither a mean difference nor equivalence can be concluded."
     )
+
+
+def _diverged(verdict: Verdict) -> str:
+    """Of how many pairs a side diverged, whatever the word; empty where none did."""
+    if not (verdict.treatment_diverged or verdict.baseline_diverged):
+        return ""
+    what = "Seeds with a diverged cell that counts against" if verdict.interaction else "Diverged:"
+    lost = f"{verdict.treatment} {verdict.treatment_diverged}, {verdict.baseline} {verdict.baseline_diverged}"
+    return f"{what} {lost} of {verdict.seeds}."
 
 
 def _more_seeds(verdict: Verdict) -> str:

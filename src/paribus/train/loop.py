@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import nn
 
 from paribus.data.order import Batch, Batches
@@ -13,7 +14,7 @@ from paribus.data.updates import updates_of
 from paribus.errors import DivergenceError
 from paribus.optim.config import ScheduleConfig
 from paribus.optim.schedule import moment
-from paribus.train.state import TrainState
+from paribus.train.state import TrainState, digest_hex
 from paribus.train.step import update
 
 
@@ -31,6 +32,15 @@ class StepFinished:
     the best predictor (`floor_nats`); empty for text"""
     gradient_norm: float | None = None
     """of all trained parameters together, before it was clipped; None where gradients are not clipped"""
+    batch_digest: str = ""
+    """of this batch alone, 16 hexadecimal digits"""
+
+
+class BrokenUpdateError(DivergenceError):
+    """An update whose loss or gradient was not finite. It was applied: what was before is gone."""
+
+    update: StepFinished
+    """what it was made of"""
 
 
 @dataclass(frozen=True)
@@ -77,14 +87,69 @@ def announce(model: nn.Module, step: int, steps: int) -> None:
             at_step(step, steps)
 
 
+@dataclass(frozen=True)
+class Course:
+    """What the updates of one run are made by; with a `TrainState` it determines all of them."""
+
+    order: Batches
+    length: RunLength
+    schedule: ScheduleConfig
+    micro_batch_rows: int
+
+
+def not_finite(loss: float, gradient_size: float) -> str:
+    """What of an update became infinite or no number, in words; empty where nothing did."""
+    if not math.isfinite(loss):
+        return f"loss became {loss}"
+    return "" if math.isfinite(gradient_size) else f"gradient became {gradient_size} while the loss was finite"
+
+
+def advance(state: TrainState, course: Course) -> StepFinished:
+    """Make the next update, which moves `state`. BrokenUpdateError where its loss or gradient is not finite; the state
+    then holds the broken update."""
+    started = time.perf_counter()
+    order, length = course.order, course.length
+    steps = length.steps_of_schedule(state.step)
+    announce(state.model, state.step, steps)
+    now = moment(state.step, steps, course.schedule)
+    batch, slices = order.batch(state.step), order.slices
+    done = update(
+        state.model,
+        state.optimisers,
+        batch,
+        state.step,
+        now,
+        course.micro_batch_rows,
+        slices=len(slices),
+        gradient_clip_norm=state.gradient_clip_norm,
+    )
+    digest = done.digest.cpu()
+    state.digest = state.digest + digest
+    state.step += 1
+    value, size = torch.stack((done.loss, done.gradient_size)).tolist()  # one wait for the device
+    by_slice = _by_slice(slices, batch, done.by_slice.tolist()) if slices else {}
+    norm = None if done.gradient_norm is None else float(done.gradient_norm)
+    seconds, tokens = time.perf_counter() - started, state.step * length.batch_tokens
+    event = StepFinished(state.step, tokens, value, now.learning_rate, seconds, by_slice, norm, digest_hex(digest))
+    if wrong := not_finite(value, size):
+        error = BrokenUpdateError(
+            f"the training {wrong} at step {state.step} ({tokens:,} tokens)",
+            remedy="lower the learning rates or lengthen the warm-up, for every arm alike",
+        )
+        error.update = event
+        raise error
+    return event
+
+
 def train(
     state: TrainState, order: Batches, length: RunLength, schedule: ScheduleConfig, micro_batch_rows: int
 ) -> Iterator[StepFinished | MilestoneReached]:
     """Continue `state` to the end of the run. After a step's event follows its milestone's, if it has one.
 
     A state that stands at a milestone reports it first: it may have been saved before it was measured.
-    Raises DivergenceError when the loss is not finite; the state then holds the diverged update.
+    Raises DivergenceError when the loss or the gradient is not finite; the state then holds the diverged update.
     """
+    course = Course(order, length, schedule, micro_batch_rows)
     milestones = length.milestones()
 
     def milestone() -> Iterator[MilestoneReached]:
@@ -95,34 +160,7 @@ def train(
     announce(state.model, state.step, length.steps_of_schedule(state.step))
     yield from milestone()
     while state.step < length.steps:
-        started = time.perf_counter()
-        steps = length.steps_of_schedule(state.step)
-        announce(state.model, state.step, steps)
-        now = moment(state.step, steps, schedule)
-        batch, slices = order.batch(state.step), order.slices
-        done = update(
-            state.model,
-            state.optimisers,
-            batch,
-            state.step,
-            now,
-            micro_batch_rows,
-            slices=len(slices),
-            gradient_clip_norm=state.gradient_clip_norm,
-        )
-        state.digest = state.digest + done.digest.cpu()
-        state.step += 1
-        value = float(done.loss)
-        tokens = state.step * length.batch_tokens
-        if not math.isfinite(value):
-            raise DivergenceError(
-                f"the training loss became {value} at step {state.step} ({tokens:,} tokens)",
-                remedy="lower the learning rates or lengthen the warm-up, for every arm alike",
-            )
-        by_slice = _by_slice(slices, batch, done.by_slice.tolist()) if slices else {}
-        norm = None if done.gradient_norm is None else float(done.gradient_norm)
-        seconds = time.perf_counter() - started
-        yield StepFinished(state.step, tokens, value, now.learning_rate, seconds, by_slice, norm)
+        yield advance(state, course)
         yield from milestone()
 
 

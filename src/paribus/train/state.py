@@ -67,7 +67,12 @@ class TrainState:
 
     def digest_hex(self) -> str:
         """The running batch digest as 16 hexadecimal digits."""
-        return f"{int(self.digest) & (1 << 64) - 1:016x}"
+        return digest_hex(self.digest)
+
+
+def digest_hex(digest: Tensor) -> str:
+    """A digest of batches as 16 hexadecimal digits."""
+    return f"{int(digest) & (1 << 64) - 1:016x}"
 
 
 def _content_of(files: Mapping[str, bytes]) -> tuple[int, dict[str, Tensor]]:

@@ -1,7 +1,7 @@
 """One optimiser update: loss over the global batch, gradients, step, and the digest of what the model consumed."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -69,9 +69,12 @@ def batch_digest(consumed: Consumed, step: int, first_row: int) -> Tensor:
     return _mix(hashed + _mix(row * _STRIDE + key)).sum()
 
 
-def token_losses(model: nn.Module, consumed: Consumed) -> TokenLosses:
-    """Negative log-likelihood of each target in nats, float32 [row time]; masked positions are not zeroed."""
-    logits = model(consumed.tokens, consumed.document)
+def token_losses(model: nn.Module, consumed: Consumed, tap: Any = None) -> TokenLosses:
+    """Negative log-likelihood of each target in nats, float32 [row time]; masked positions are not zeroed.
+
+    `tap` sees the model's named tensors, where one is given (`paribus.mechanisms.contract.Tap`).
+    """
+    logits = model(consumed.tokens, consumed.document, *(() if tap is None else (tap,)))
     return functional.cross_entropy(
         logits.float().flatten(0, 1), consumed.targets.flatten(), reduction="none"
     ).unflatten(0, consumed.targets.shape)
@@ -86,8 +89,21 @@ class Updated(NamedTuple):
     """of the batch"""
     by_slice: Tensor
     """summed loss of each slice in nats, float64 [slice]; empty where none is kept apart"""
-    gradient_norm: Tensor | None = None
+    gradient_norm: Tensor | None
     """of all trained parameters together, before it was clipped; None where it is not"""
+    gradient_size: Tensor
+    """see `Gradient`"""
+
+
+class Gradient(NamedTuple):
+    """Of all parameters together, before it was clipped. On the model's device; nothing is synchronised."""
+
+    norm: Tensor | None
+    """None where it is not clipped"""
+    size: Tensor
+    """the norm where it is clipped, else the sum of the parameters' norms, which is as large or larger: float32, only
+    to be asked whether it is finite. It is not where a value of the gradient is not, or where its squares add up beyond
+    float32; no second moment and no norm of an optimiser is finite there either"""
 
 
 def update(
@@ -119,17 +135,28 @@ def update(
         loss_sum += loss.detach()
         if slices and consumed.slice is not None:
             by_slice.index_add_(0, consumed.slice.flatten(), losses.detach().double().flatten())
-    norm = apply_gradients(model, optimisers, moment, gradient_clip_norm)
-    return Updated(loss_sum, digest, by_slice, norm)
+    return Updated(loss_sum, digest, by_slice, *apply_gradients(model, optimisers, moment, gradient_clip_norm))
 
 
 def apply_gradients(
     model: nn.Module, optimisers: list[Optimizer], moment: Moment, gradient_clip_norm: float | None
-) -> Tensor | None:
-    """Clip, step at this moment of the schedule, and drop the gradients. The norm of before where it is clipped."""
-    norm = None if gradient_clip_norm is None else clip_gradient(model.parameters(), gradient_clip_norm)
+) -> Gradient:
+    """Clip, step at this moment of the schedule, and drop the gradients.
+
+    A gradient that is not finite is applied like any other: to know before would hold the device up, and the caller,
+    who learns it with the loss, stops. What was before is had again from a checkpoint (`paribus.train.trouble`).
+    """
+    if gradient_clip_norm is None:
+        groups = (group["params"] for optimiser in optimisers for group in optimiser.param_groups)
+        gradients = [p.grad for group in groups for p in group if p.grad is not None]
+        # As torch.nn.utils.get_total_norm without its grouping, which costs a small model a hundredth of its update.
+        norms = torch._foreach_norm(gradients) if gradients else [torch.zeros(())]  # pyright: ignore[reportPrivateImportUsage] - no public name
+        found = Gradient(None, torch.stack(norms).sum(dtype=torch.float32))
+    else:
+        norm = clip_gradient(model.parameters(), gradient_clip_norm)
+        found = Gradient(norm, norm)
     set_schedule(optimisers, moment)
     for optimiser in optimisers:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-    return norm
+    return found

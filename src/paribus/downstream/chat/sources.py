@@ -8,6 +8,7 @@ order. A row that is no conversation is told, with the reason; nothing is left o
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from paribus.data.sources.contract import SourceFile
 from paribus.data.sources.folder import file_digest
+from paribus.disk import is_plain_name
 from paribus.downstream.chat.format import Conversation, ConversationError
 from paribus.downstream.chat.questions import LETTERS, multiple_choice_prompt
 from paribus.downstream.chat.spelling import Split, simple_spelling, spelling_bee
@@ -28,6 +30,8 @@ GENERATED: tuple[Kind, ...] = ("simple-spelling", "spelling-bee")
 ROWS_AT_ONCE = 1000
 """of Parquet; bounds memory"""
 MANIFEST = "manifest.json"
+LONGEST_LINE_BYTES = 64 * 2**20
+"""of JSON; a few kilobytes of gzip can hold a line that no memory does"""
 _SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz")
 _CALL = re.compile(r"(<<[^>]+>>)")
 """GSM8K's mark of a calculation, <<expression=result>>"""
@@ -214,6 +218,8 @@ def _kind_of(path: Path) -> str | None:
 def _listed(manifest: Path, fetch: str) -> tuple[Path, ...]:
     try:
         names = json.loads(manifest.read_bytes())
+        if foreign := [name for name in names if not is_plain_name(str(name))]:
+            raise ValueError(f"{foreign[0]!r}, which is not beside it")
         found = tuple(manifest.parent / str(name) for name in names)
     except (OSError, ValueError, TypeError) as error:
         raise ParibusError(
@@ -263,8 +269,11 @@ def _parquet(path: Path) -> pq.ParquetFile:
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            yield from stream
-    except (OSError, EOFError) as error:
+            while line := stream.readline(LONGEST_LINE_BYTES + 1):
+                if len(line) > LONGEST_LINE_BYTES:
+                    raise EOFError(f"a line of more than {LONGEST_LINE_BYTES:,} bytes")
+                yield line
+    except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
 
 

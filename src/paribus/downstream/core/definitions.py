@@ -10,6 +10,7 @@ from typing import Any, NoReturn, get_args
 
 import yaml
 
+from paribus.disk import is_plain_name
 from paribus.downstream.core.errors import CoreBundleError
 from paribus.downstream.core.official import Kind
 from paribus.errors import nearest
@@ -57,7 +58,10 @@ def _definition(entry: object, place: str) -> Definition:
         _refuse(place, "known keys only", f"{unknown[0]!r}; {nearest(str(unknown[0]), (*_NEEDED, *_OPTIONAL))}")
     if absent := [key for key in _NEEDED if key not in entry]:
         _refuse(place, "the keys " + ", ".join(_NEEDED), f"none of the name {absent[0]}")
-    label, place = _text(entry, "label", place), f"{place} ({entry['label']})"
+    label = _text(entry, "label", place)
+    if not is_plain_name(label):  # rows and records of answers are called after it
+        _refuse(place, "label: a text that can be the name of a file", repr(label))
+    place = f"{place} ({label})"
     kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
     kind = kinds.get(_text(entry, "icl_task_type", place))
     if kind is None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paribus.disk import is_plain_name
 from paribus.downstream.chat.tasks.questions import MalformedRow, Question, Questions
 from paribus.errors import ParibusError
 
@@ -85,6 +86,10 @@ def _files(task: str, folder: Path) -> list[Path]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ChatTaskError(
             f"{manifest} names no files", expected="a JSON list of file names", received=_short(names), remedy=remedy
+        )
+    if foreign := [name for name in names if not is_plain_name(name)]:
+        raise ChatTaskError(
+            f"{manifest} names what is not beside it", expected="names of files", received=_short(foreign[0])
         )
     return [folder / name for name in names]
 

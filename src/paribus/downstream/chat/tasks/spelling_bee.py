@@ -7,6 +7,8 @@ not nanochat's to the letter. How an answer is read and scored is nanochat's: th
 
 import gzip
 import hashlib
+import io
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from paribus.downstream.chat.definitions import ROWS
 from paribus.downstream.chat.spelling import spelling_bee
 from paribus.downstream.chat.tasks.questions import NumberQuestion, Questions
 from paribus.downstream.chat.tasks.reading import ChatTaskError
+
+LARGEST_BYTES = 64 * 2**20
+"""of a list once unpacked; one of 370 000 English words has 4 MB"""
 
 
 def read_spelling_bee(words: Path) -> Questions:
@@ -24,8 +29,12 @@ def read_spelling_bee(words: Path) -> Questions:
     path = _list_in(words) if words.is_dir() else words
     try:
         content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        with gzip.open(io.BytesIO(content)) if path.suffix == ".gz" else io.BytesIO(content) as stream:
+            unpacked = stream.read(LARGEST_BYTES + 1)
+        if len(unpacked) > LARGEST_BYTES:
+            raise EOFError(f"more than {LARGEST_BYTES:,} bytes")
+        text = unpacked.decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise _refused(path, f"{type(error).__name__}: {error}") from error
     found = [word for line in text.split("\n") if (word := line.strip())]
     if not found:
