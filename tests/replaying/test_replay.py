@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from paribus.draining import train_missing
 from paribus.errors import CorpusError, ParibusError, StudyFolderError
+from paribus.experiment import loading
 from paribus.replaying.opening import OpenCell
 from paribus.replaying.replay import as_json, replay
 from paribus.runs.folder import CellFolder
 from paribus.runs.records import read_json, write_json
 from paribus.runs.verifying import examine_cell, verify
+from paribus.study import open_study, write_plan
 
 FIELDS = ["batch_digest", "loss_nats_per_token", "gradient_norm", "learning_rate_multiplier"]
 
@@ -54,6 +57,49 @@ def test_every_update_comes_again_bit_for_bit_from_the_nearest_state(
     assert found.watched.findings == ()
     assert found.notes == ()
     assert contents(plain.path) == before, "nothing is written, not even to a claim"
+
+
+TASK = """
+study = "task"
+question = "Does a task's cell come again?"
+[base]
+context_length = 32
+batch_tokens = 128
+corpus = { task = "twin", ids = 4, colours = 4 }
+model = { head_width = 16 }
+evaluation = { probe_tokens = 128 }
+[scales.tiny]
+layers = 1
+width = 16
+mlp_width = 24
+budget_tokens = 768
+[arms.standard]
+[arms.xsa]
+output_map = { name = "xsa" }
+[contrasts.main]
+treatment = "xsa"
+baseline = "standard"
+metric = "train.area"
+primary = true
+smallest_effect = 0.01
+design_effect = 0.03
+[seeds]
+count = 1
+[execution]
+checkpoint_steps = 2
+workers = 1
+"""
+
+
+def test_an_update_of_a_synthetic_task_comes_again_without_any_corpus_on_disk(tmp_path: Path):
+    (tmp_path / "task.toml").write_text(TASK, encoding="utf-8")
+    study = open_study(loading.load(tmp_path / "task.toml"), tmp_path, tmp_path / "runs")
+    write_plan(study, None)
+    assert train_missing(study, lambda _: None, lambda: False)
+    found = replay(study.cell_folder(study.cells[0]).path, 6, silent)
+    assert found.same is True
+    assert found.updates == 1
+    assert found.notes == ()
 
 
 @pytest.mark.parametrize("variant", ["twin", "budget-1024"])

@@ -216,10 +216,10 @@ def test_an_old_checkpoint_loses_its_name_durably_before_a_file_of_it_goes(
     seen: list[tuple[str, bool]] = []
     remove, flush = shutil.rmtree, checkpoints.flush
 
-    def removing(path: Path, **options: bool) -> None:
+    def removing(path: Path, *, ignore_errors: bool = False) -> None:
         if path.exists():
             seen.append((path.name, (path / "COMPLETE").exists()))
-        remove(path, **options)
+        remove(path, ignore_errors=ignore_errors)
 
     def flushing(path: Path) -> None:
         flush(path)

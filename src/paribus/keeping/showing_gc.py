@@ -11,7 +11,7 @@ from paribus.keeping.freeing import STALE, STATES, Item
 from paribus.keeping.occupying import Occupied, total
 from paribus.terminal import bytes_in_words, table
 
-_SHOWN = 20
+_SHOWN = 5
 """of what goes, and of what stays; --json has all"""
 
 

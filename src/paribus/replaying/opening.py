@@ -134,6 +134,7 @@ class OpenCell:
     @cached_property
     def course(self) -> Course:
         fields = self.resolved
+        read = fields.get("order", {"packing": "stream", "epochs": 1})  # an earlier version knew no other
         order = batches_of(
             self.corpus,
             fields["context_length"],
@@ -141,8 +142,8 @@ class OpenCell:
             study=fields["study"],
             scale=fields["scale"],
             seed=fields["seed"],
-            packing=fields["order"]["packing"],
-            epochs=fields["order"]["epochs"],
+            packing=read["packing"],
+            epochs=read["epochs"],
         )
         rows = fields["execution"]["micro_batch_rows"] or order.rows_per_batch
         schedule = ScheduleConfig.model_validate_json(json.dumps(fields["schedule"]))

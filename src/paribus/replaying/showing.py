@@ -66,7 +66,10 @@ def show(found: Replayed, console: Console) -> None:
 def _sizes(title: str, what: str, sizes: Mapping[str, Sizes]) -> Table:
     columns = ("", f"{what} largest", "rms", "gradient largest", "rms")
     rows = [(name, *_cells(of.activation), *_cells(of.gradient)) for name, of in sizes.items()]
-    return table(title, columns, rows, right=(1, 2, 3, 4))
+    found = table(title, columns, rows, right=(1, 2, 3, 4))
+    for index, column in enumerate(found.columns):
+        column.no_wrap = index > 0  # a name can be read over two lines, a number cannot
+    return found
 
 
 def _cells(of: Magnitude) -> tuple[str, str]:
