@@ -241,10 +241,31 @@ def test_a_split_name_with_a_typing_error_gets_the_nearest_name(frozen: FrozenCo
         frozen.split("validaton")  # pyright: ignore[reportArgumentType]
 
 
+def test_a_byte_of_the_manifest_that_no_digest_of_a_file_covers_is_noticed(copy: FrozenCorpus):
+    path = copy.folder / "manifest.json"
+    content = path.read_bytes()
+    for word in (b'"bos_id"', b'"made_with"', b'"text_column"', b'"dropped"'):
+        place = content.index(word) + 3
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(CorpusError, match=r"manifest\.json"):
+            open_frozen(copy.folder)
+    path.write_bytes(content)
+    assert open_frozen(copy.folder) == copy
+
+
+def test_a_manifest_of_an_earlier_version_without_a_checksum_is_read(copy: FrozenCorpus):
+    path = copy.folder / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    path.write_text(json.dumps(content))
+    assert open_frozen(copy.folder) == copy
+
+
 @pytest.mark.parametrize("damage", ["text", "list", "version", "field", "digest"])
 def test_a_damaged_manifest_is_refused(copy: FrozenCorpus, damage: str):
     path = copy.folder / "manifest.json"
     content = json.loads(path.read_text())
+    del content["checksum"]  # so that each of the other checks is asked, too
     if damage == "version":
         content["format_version"] = 1
     if damage == "field":

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -88,18 +89,30 @@ def undisturbed(setting: Setting, store: Path) -> tuple[FrozenCorpus, float]:
     return only_corpus(store), time.monotonic() - started
 
 
-def kill_at_random(setting: Setting, store: Path, expected: FrozenCorpus, seconds: float, kills: int) -> list[Killed]:
+def kill_at_random(
+    setting: Setting,
+    store: Path,
+    expected: FrozenCorpus,
+    seconds: float,
+    kills: int,
+    *,
+    seed: int = 0,
+    advance: Callable[[], None] = lambda: None,
+) -> list[Killed]:
     """Kill as often as is asked, then complete. Raises AssertionError where something is not as it must be.
 
     `seconds`: an undisturbed preparation's; moments are uniform up to half of it, so most kills find work to do.
+    `advance` is called after each kill.
     """
-    draw = generator("faults", "kill prepare", kills)
+    draw = generator("faults", "kill prepare", kills, seed)
     found: list[Killed] = []
     while sum(kill.phase != "ended" for kill in found) < kills:
         found.append(_kill(setting, store, float(draw.uniform(0, seconds / 2))))
         if found[-1].phase == "ended":
             check_same(only_corpus(store), expected)
             shutil.rmtree(store)
+        else:
+            advance()
     with setting.start(store) as process:
         process.communicate()
     assert process.returncode == 0
@@ -132,10 +145,10 @@ def _kill(setting: Setting, store: Path, seconds: float) -> Killed:
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            workers = _children(process.pid)
+            workers = children(process.pid)
             process.send_signal(signal.SIGKILL)
             process.wait()
-            _await_end(workers)
+            await_end(workers)
         reader.join()
     finished = sum(1 for _ in store.glob(".*.partial/*/*/*.json"))
     if process.returncode == 0:
@@ -144,7 +157,7 @@ def _kill(setting: Setting, store: Path, seconds: float) -> Killed:
     return Killed(seconds, lines[-1].split("\t")[0], finished)
 
 
-def _children(parent: int) -> list[int]:
+def children(parent: int) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -156,8 +169,8 @@ def _children(parent: int) -> list[int]:
     return found
 
 
-def _await_end(pids: list[int]) -> None:
-    deadline = time.monotonic() + 20
+def await_end(pids: list[int]) -> None:
+    deadline = time.monotonic() + 60
     while alive := [pid for pid in pids if _is_alive(pid)]:
         assert time.monotonic() < deadline, f"workers {alive} outlive their parent"
         time.sleep(0.01)

@@ -7,7 +7,6 @@ tokenizer.json
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from paribus.data.marks import NOT_CHECKED
 from paribus.data.sources.contract import SourceFile
 from paribus.data.split import SPLITS, Split
 from paribus.data.tokenizer import Tokenizer
+from paribus.disk import sealed, unsealed
 from paribus.errors import CorpusError, nearest
 
 FORMAT_VERSION = 2
@@ -228,10 +228,10 @@ class FrozenCorpus:
                     raise _changed(path, f"digest {expected}", f"digest {received}")
 
     def to_json(self) -> str:
-        """The manifest's text."""
+        """The manifest's text, with a checksum of its own."""
         content = {"format_version": FORMAT_VERSION, "digest": self.digest} | asdict(self)
         del content["folder"]
-        return json.dumps(content, indent=1, sort_keys=True) + "\n"
+        return sealed(content).decode()
 
     def _documents(self, name: Split) -> DocumentTable:
         path = self.folder / f"{name}.documents.parquet"
@@ -267,7 +267,7 @@ def open_frozen(folder: Path) -> FrozenCorpus:
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content, _ = unsealed(path.read_bytes())
     except FileNotFoundError as error:
         raise CorpusError(
             "no frozen corpus here",
@@ -342,7 +342,7 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
                 raise _changed(path, f"the columns {', '.join(columns)}", ", ".join(file.schema_arrow.names))
             for batch in file.iter_batches(_ROWS_PER_READ, columns=list(columns)):
                 yield [batch[name] for name in columns]
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a damaged footer
         raise _changed(path, "a readable Parquet file", f"{type(error).__name__}: {error}") from error
 
 

@@ -138,7 +138,7 @@ class AnswersFolder:
             if record is None or _digest(content) != record["row_digest"]:
                 raise StudyFolderError(f"{path} was changed after it was written", remedy=remedy)
             return pq.read_table(pa.BufferReader(content), use_threads=False)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise StudyFolderError(f"{path} is not readable", received=str(error), remedy=remedy) from error
 
 

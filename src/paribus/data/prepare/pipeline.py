@@ -48,7 +48,7 @@ from paribus.data.sources import open_source
 from paribus.data.sources.contract import Skip, Source, SourceFile
 from paribus.data.split import SPLITS, Split
 from paribus.data.tokenizer import Tokenizer
-from paribus.disk import flush, whole
+from paribus.disk import flush, make_folder, whole
 from paribus.errors import CorpusError, StorageError
 
 _LIBRARIES = ("numpy", "pyarrow", "tokenizers")
@@ -81,7 +81,7 @@ def prepare(
             received=f"name {name!r}, {workers} workers",
         )
     try:
-        store.mkdir(parents=True, exist_ok=True)
+        make_folder(store)
         declared = _declare(corpus, tokenizer, store, progress)
         folder = store / f"{name}-{declared.key[: key.KEY_DIGITS]}"
         # Released by the kernel when its holder dies, so nobody waits for a dead process.

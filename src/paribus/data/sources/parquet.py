@@ -69,7 +69,7 @@ class ParquetSource(FolderSource):
             file = pq.ParquetFile(
                 self.folder / name, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
             )
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(self.folder, name, error, "a complete Parquet file") from error
         with file:
             yield file
@@ -88,7 +88,7 @@ class ParquetSource(FolderSource):
                 yield cells
             if rows != expected:
                 raise OSError(f"{rows} rows")
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(self.folder, _place(piece), error, f"{expected} rows") from error
 
     def _document(self, cells: dict[str, pa.Array], stem: str) -> RawDocument | Skip:
