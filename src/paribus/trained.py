@@ -16,8 +16,8 @@ from paribus.data.tokenizer import Tokenizer
 from paribus.errors import ParibusError, StudyFolderError
 from paribus.interop import imported
 from paribus.interop.ranks import CONVERSION, read_tokenizer
-from paribus.mechanisms import mechanisms, register, resolve
-from paribus.mechanisms.contract import MechanismConfig, Seam
+from paribus.mechanisms import of_record
+from paribus.mechanisms.contract import Seam
 from paribus.model.backbone import Backbone
 from paribus.model.config import CONFIGS
 from paribus.runs.folder import CellFolder
@@ -102,7 +102,7 @@ def _cell(folder: Path, tokenizer: Path | None, step: int | None) -> Trained:
     record = CellFolder(base).record()
     resolved: Mapping[str, Any] = record["resolved"]
     config = CONFIGS[resolved["model"].get("backbone", "prenorm")].model_validate(resolved["model"])
-    arm = {seam: _mechanism(seam, resolved["mechanisms"][str(seam)]) for seam in Seam}
+    arm = {seam: of_record(seam, resolved["mechanisms"][str(seam)], str(folder)) for seam in Seam}
     tensors = load_tensors(files[TENSORS])
     values = {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")}
     model = imported.with_values(config, arm, values, folder)
@@ -120,13 +120,6 @@ def _not_kept(folder: Path, step: int | None, kept: list[int]) -> ParibusError:
         received=str(step),
         remedy="name one of them, or none for the last",
     )
-
-
-def _mechanism(seam: Seam, table: Mapping[str, Any]) -> MechanismConfig:
-    fields = {key: value for key, value in table.items() if key != "module"}
-    if fields["name"] not in mechanisms(seam) and "module" in table:
-        register(table["module"])  # of a package of the user's own that no entry point names
-    return resolve(seam, fields, str(seam))
 
 
 def _cell_tokenizer(folder: Path) -> Tokenizer:

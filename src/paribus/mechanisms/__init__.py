@@ -7,6 +7,7 @@ from a file that nobody installed, and every process that reads such a table reg
 import importlib
 import importlib.util
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paribus.errors import ExperimentFileError, MechanismError, nearest
+from paribus.errors import ExperimentFileError, MechanismError, ParibusError, nearest
 from paribus.mechanisms.contract import Diagnostic, Intervention, Law, MechanismConfig, Seam
 from paribus.refusal import refusal
 
@@ -151,6 +152,25 @@ def resolve(seam: Seam, table: dict[str, Any] | None, where: str) -> MechanismCo
         return known[name].model_validate(fields)
     except ValidationError as error:
         raise refusal(error, where, known[name]) from None
+
+
+def of_record(seam: Seam, table: Mapping[str, Any], cell: str) -> MechanismConfig:
+    """The mechanism that a trained cell has on record, with the module of one that no entry point names.
+
+    MechanismError where its code is not here.
+    """
+    fields = {key: value for key, value in table.items() if key != "module"}
+    if fields["name"] not in mechanisms(seam):
+        try:
+            register(table.get("module", ""))
+        except (ImportError, ValueError, ParibusError) as error:
+            raise MechanismError(
+                f"the mechanism '{fields['name']}' of {cell} is not here, and without its code there is no model",
+                expected=f"the module {table.get('module', 'that declares it')}",
+                received=str(error).partition("\n")[0],
+                remedy="install its package, or start the command in the folder where its module lies",
+            ) from error
+    return resolve(seam, fields, str(seam))
 
 
 def module_of(config: MechanismConfig) -> ModuleType:

@@ -21,8 +21,8 @@ from paribus.errors import CorpusError, ParibusError, StudyFolderError
 from paribus.experiment.donors import adopt
 from paribus.experiment.spec import TUNING, TWIN
 from paribus.experiment.twins import perturb
-from paribus.mechanisms import mechanisms, register, resolve
-from paribus.mechanisms.contract import MechanismConfig, Seam
+from paribus.mechanisms import of_record
+from paribus.mechanisms.contract import Seam
 from paribus.model.build import build_model
 from paribus.model.config import CONFIGS
 from paribus.optim.config import OptimiserConfig, ScheduleConfig
@@ -196,7 +196,7 @@ class OpenCell:
         is not installed."""
         fields, key = self.resolved, (self.resolved["study"], self.resolved["scale"], self.resolved["seed"])
         config = CONFIGS[fields["model"].get("backbone", "prenorm")].model_validate(fields["model"])
-        arm = {seam: _mechanism(seam, fields["mechanisms"][str(seam)], self.name) for seam in Seam}
+        arm = {seam: of_record(seam, fields["mechanisms"][str(seam)], self.name) for seam in Seam}
         model = build_model(config, arm, key)
         if self.record.get("variant", "") == TWIN:
             perturb(model, key)
@@ -221,19 +221,3 @@ class OpenCell:
             )
         tensors = load(checkpoint[1][TENSORS])
         return {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")}
-
-
-def _mechanism(seam: Seam, table: Mapping[str, Any], cell: str) -> MechanismConfig:
-    fields = {key: value for key, value in table.items() if key != "module"}
-    if fields["name"] in mechanisms(seam):
-        return resolve(seam, fields, str(seam))
-    try:
-        register(table.get("module", ""))
-    except (ImportError, ValueError, ParibusError) as error:
-        raise ParibusError(
-            f"the mechanism '{fields['name']}' of {cell} is not here, and without its code no update can be made again",
-            expected=f"the module {table.get('module', 'that declares it')}",
-            received=str(error).partition("\n")[0],
-            remedy="install its package, or start the command in the folder where its module lies",
-        ) from error
-    return resolve(seam, fields, str(seam))
