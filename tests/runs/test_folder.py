@@ -149,8 +149,25 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path):
     assert cell.row_files("likelihood") == ["likelihood/test-00000001", "likelihood/test-00000002"]
     assert cell.rows("likelihood/test-00000002").equals(pa.table({"document": ["a", "b"], "nats": [1.5, 2.5]}))
     (tmp_path / "likelihood" / "test-00000001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(StudyFolderError, match=r"test-00000001\.parquet was changed after it was written"):
+        cell.rows("likelihood/test-00000001")
+    (tmp_path / "rows.jsonl").unlink()
     with pytest.raises(StudyFolderError, match=r"test-00000001\.parquet is not readable"):
         cell.rows("likelihood/test-00000001")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_change_that_no_checksum_of_a_page_covers_is_noticed_on_reading(tmp_path: Path, ended: bool):
+    """The footer's type of a column: the file reads as other numbers and is refused by its digest alone."""
+    cell = CellFolder(tmp_path / "1-abc")
+    cell.write_rows("likelihood/test-00000001", {"nats": [1.0]})
+    if ended:
+        cell.finish({"steps": 1})
+    path = cell.path / "likelihood" / "test-00000001.parquet"
+    path.write_bytes(path.read_bytes().replace(b"nats", b"mats"))
+    with pytest.raises(StudyFolderError, match="was changed after it was written"):
+        cell.rows("likelihood/test-00000001")
+    assert pq.read_table(path, page_checksum_verification=True).column_names == ["mats"], "no other check would see it"
 
 
 def test_a_new_or_empty_folder_becomes_the_studys(tmp_path: Path):
@@ -393,7 +410,7 @@ def test_a_column_name_that_is_no_text_any_more_is_a_damaged_file_to_the_reader_
     cell.write_rows("likelihood/test-00000001", {"nats": [1.0]})
     path = cell.path / "likelihood" / "test-00000001.parquet"
     path.write_bytes(path.read_bytes().replace(b"nats", b"n\x9ets"))
+    (cell.path / "rows.jsonl").unlink()
     with pytest.raises(StudyFolderError, match="not readable"):
         cell.rows("likelihood/test-00000001")
-    (cell.path / "rows.jsonl").unlink()
     assert [fault.kind for fault in examine_cell(cell.path)] == [Kind.DAMAGED]

@@ -215,6 +215,10 @@ def _corpus(corpus: Path, progress: Progress) -> ExaminedCorpus:
         fault = Fault(corpus / "manifest.json", Kind.DAMAGED, f"{error.what} ({error.received})", remedy)
         return ExaminedCorpus(corpus, 1, 0, (fault,))
     total, faults = sum(frozen.file_bytes.values()), list[Fault]()
+    manifest = corpus / "manifest.json"
+    if b'"checksum"' in (text := manifest.read_bytes()) and text != frozen.to_json().encode():
+        what = "its content is as it was written, its layout is not"
+        faults.append(Fault(manifest, Kind.REFORMATTED, what, "leave it"))
     advance = _counted(f"verify {corpus.name}", total, progress)
     for name, expected in frozen.files.items():
         try:

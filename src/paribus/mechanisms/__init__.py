@@ -45,6 +45,7 @@ def register(name: str) -> ModuleType:
     """
     if name in _named:
         return _named[name]
+    importlib.invalidate_caches()  # it may have been written a moment ago
     package = name.partition(".")[0]
     place = importlib.util.find_spec(package)
     if place is not None and place.origin is None:

@@ -148,9 +148,18 @@ class CellFolder:
         write_durably(self.path / f"{name}.parquet", content, self.fence)
 
     def rows(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A row file, or some of its columns. StudyFolderError where it cannot be read, or lacks one of them."""
+        """A row file, or some of its columns. StudyFolderError where it is not as it was written, cannot be read, or
+        lacks one of them."""
         try:
-            with pq.ParquetFile(self.path / f"{name}.parquet", page_checksum_verification=True) as file:
+            # The checksums of pages do not cover the file's footer, which names columns and types: the digest does.
+            content = (self.path / f"{name}.parquet").read_bytes()
+            stated = self._stated_digests(f"{name}.parquet")
+            if stated and _digest_of(content) not in stated:
+                raise StudyFolderError(
+                    f"{self.path / name}.parquet was changed after it was written",
+                    remedy="restore it, or delete the cell's folder and run again; other cells are kept",
+                )
+            with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as file:
                 lacking = [column for column in columns or () if column not in file.schema_arrow.names]
                 if lacking:
                     raise StudyFolderError(
@@ -166,6 +175,15 @@ class CellFolder:
                 received=str(error),
                 remedy="delete the cell's folder and run again; other cells are kept",
             ) from error
+
+    def _stated_digests(self, name: str) -> set[str]:
+        """What a row file's digest must be one of; empty where nothing says it."""
+        if self.finished:
+            return {found} if (found := self.written_digests().get(name)) is not None else set()
+        try:
+            return self.journaled_rows().get(name, set())
+        except StudyFolderError:  # the record of digests is damaged, which is told where training goes on
+            return set()
 
     def row_files(self, group: str) -> list[str]:
         """Names of the row files of a group ("likelihood"), sorted."""
