@@ -145,6 +145,12 @@ def sealed(value: Mapping[str, Any]) -> bytes:
     return (json.dumps({**content, CHECKSUM: _checksum(content)}, indent=1) + "\n").encode()
 
 
+def sealed_text(text: str) -> str:
+    """The text of a JSON object, laid out by its author, with the checksum as its last key."""
+    body = text.rstrip().removesuffix("}").rstrip()
+    return f'{body},\n  "{CHECKSUM}": "{_checksum(json.loads(text))}"\n}}\n'
+
+
 def unsealed(file: bytes) -> tuple[Any, bool]:
     """(content, True) of a JSON record whose checksum holds; (content, False) where it has none, of an earlier version.
 

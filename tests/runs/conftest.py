@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from paribus.report.files import digest_of
 from paribus.runs.answers import SCHEMA, AnswersFolder, Asked
 from paribus.runs.checkpoints import write_alone
 from paribus.runs.folder import CellFolder
@@ -63,17 +64,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.write_cost(scale, {**cost, "bytes_for_backward": {"a": 1000}})
     for number in range(2):
         folder.append_look("report", {"main": number}, {"main": "exploratory"}, "r")
-    for name in (
-        "report.html",
-        "report.json",
-        "report.md",
-        "verdict.svg",
-        "verdict.md",
-        "tables/a.csv",
-        "figures/a.svg",
-    ):
+    digests = {}
+    for name in ("report.html", "report.md", "verdict.svg", "verdict.md", "tables/a.csv", "figures/a.svg"):
         (folder.path / name).parent.mkdir(exist_ok=True)
         (folder.path / name).write_text("shown", encoding="utf-8")
+        digests[name] = digest_of("shown")
+    write_json(folder.path / "report.json", {"digests": digests})
     for arm in ("standard", "other"):
         for seed in (1, 2):
             cell = folder.cell("S", arm, seed, f"{seed}abc")

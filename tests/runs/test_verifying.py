@@ -46,14 +46,30 @@ def test_every_file_of_a_study_that_was_really_trained_is_known_and_good(trained
     assert {"COMPLETE", "cell.json", "metrics.jsonl", "DONE", "plan.json"} <= {fault.path.name for fault in found}
 
 
-def test_every_kind_of_file_is_known_and_only_the_report_is_not_protected(study: Path):
+def test_every_kind_of_file_is_known_and_good(study: Path):
     found = list(examine(study))
     assert len({fault.path for fault in found}) == len(found)
     assert {fault.path for fault in found} == set(files(study))
-    unprotected = {fault.path.relative_to(study).parts[0] for fault in found if fault.kind is Kind.UNPROTECTED}
-    assert unprotected == {"report.html", "report.json", "report.md", "verdict.svg", "verdict.md", "tables", "figures"}
-    assert {fault.kind for fault in found} == {Kind.GOOD, Kind.UNPROTECTED}
+    assert {fault.kind for fault in found} == {Kind.GOOD}
     assert list(verify(study)) == []
+
+
+def test_a_report_is_checked_by_what_its_data_say_of_its_other_files(study: Path):
+    (study / "tables" / "a.csv").write_text("showm", encoding="utf-8")
+    (study / "verdict.md").unlink()
+    (study / "tables" / "of-an-earlier-one.csv").write_text("x", encoding="utf-8")
+    found = {str(f.path.relative_to(study)): f for f in examine(study) if f.kind is not Kind.GOOD}
+    assert {name: fault.kind for name, fault in found.items()} == {
+        "tables/a.csv": Kind.DAMAGED,
+        "verdict.md": Kind.DAMAGED,
+        "tables/of-an-earlier-one.csv": Kind.UNPROTECTED,
+    }
+    assert "paribus report" in found["verdict.md"].repair
+    (study / "report.json").write_text('{"format": 6}', encoding="utf-8")
+    kinds = {f.path.name: f.kind for f in examine(study) if f.path.name in ("report.json", "a.csv")}
+    assert kinds == {"report.json": Kind.UNCHECKED, "a.csv": Kind.UNPROTECTED}, "of an earlier version"
+    (study / "report.json").write_text('{"format": 6, "digests": {}, "checksum": "blake2b-8:0"}', encoding="utf-8")
+    assert [f.kind for f in examine(study) if f.path.name == "report.json"] == [Kind.DAMAGED]
 
 
 def protected(study: Path) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """How a report reaches the disk: every file aside and renamed, and nothing of an earlier report left beside it."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -24,6 +25,11 @@ def replace_files(folder: Path, files: Mapping[str, str | bytes], listed_in: str
     for name in earlier:
         if name not in files:
             _remove(folder / name)
+
+
+def digest_of(content: str | bytes) -> str:
+    """blake2b-64 of a file's bytes, hexadecimal."""
+    return hashlib.blake2b(content.encode() if isinstance(content, str) else content, digest_size=8).hexdigest()
 
 
 def _listed(path: Path) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from paribus.disk import sealed_text
 from paribus.report.content import DiagnosticValue, InterventionValue, Measurement, ReportContent, RouteChange
 from paribus.report.door import due
 from paribus.report.evidence import shown_rows
@@ -54,11 +55,11 @@ RECORDS = (
 """fields of the content that are written as objects, one a record; `door.due` is their door"""
 
 
-def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
+def to_json(content: ReportContent, files: Sequence[str] = (), digests: Mapping[str, str] | None = None) -> str:
     """Verdicts, records (only what is due), facts about the study and readings; what is not finite is null.
 
     Readings are rows under their column names, a row a line: there may be a hundred thousand. `files` are the exports
-    that lie beside it.
+    that lie beside it, `digests` (blake2b-64) those of all of the report's other files by name. Last comes a checksum.
     """
     content = due(content)
     data = {
@@ -66,6 +67,7 @@ def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
         "study": content.study,
         "question": content.question,
         "files": list(files),
+        "digests": dict(digests or {}),
         "verdicts": [row.to_dict() for row in shown_rows(content)],
         **{name: getattr(content, name) for name in FACTS},
         **{name: [asdict(record) for record in getattr(content, name)] for name in RECORDS},
@@ -79,7 +81,7 @@ def to_json(content: ReportContent, files: Sequence[str] = ()) -> str:
         "route_changes": (RouteChange, content.route_changes),
     }
     parts = [f'  "{name}": {_rows(kind, found)}' for name, (kind, found) in readings.items()]
-    return whole.removesuffix("\n}") + ",\n" + ",\n".join(parts) + "\n}\n"
+    return sealed_text(whole.removesuffix("\n}") + ",\n" + ",\n".join(parts) + "\n}\n")
 
 
 def _rows(kind: type[Any], records: Sequence[Any]) -> str:

@@ -18,7 +18,7 @@ from paribus.report import figures, latex, markdown, rows
 from paribus.report.content import ReportContent
 from paribus.report.door import due
 from paribus.report.evidence import Shown, shown_rows
-from paribus.report.files import replace_files
+from paribus.report.files import digest_of, replace_files
 from paribus.report.machine import to_json
 from paribus.report.markdown import noted
 from paribus.report.sections import Page, assemble
@@ -56,14 +56,14 @@ def write(content: ReportContent, folder: Path, refresh_seconds: int | None = No
     assert first is not None
     exports: dict[str, str | bytes] = {} if refresh_seconds else _exports(content, shown, page)
     files: dict[str, str | bytes] = {
-        DATA: to_json(data, sorted(exports)),
         TEXT: markdown.report(content, shown),
         FIGURE: first.standalone,
         MARKDOWN: markdown.verdicts(content, shown),
         **exports,
         PAGE: _html(content, shown, page, refresh_seconds),
     }
-    replace_files(folder, files, listed_in=DATA)
+    digests = {name: digest_of(text) for name, text in files.items()}
+    replace_files(folder, {DATA: to_json(data, sorted(exports), digests), **files}, listed_in=DATA)
     return folder / PAGE
 
 

@@ -121,18 +121,45 @@ def examine(study: Path) -> Iterator[Fault]:
             yield _record(path, checks[path.name], repairs.get(path.name, "restore it from a copy"))
         elif path.name == LOOKS:
             yield _lines(path, layout.look_fault, "correct or delete the line; what was seen then is not known")
-        elif path.name in REPORT:
-            yield Fault(path, Kind.UNPROTECTED, "the report", "`paribus report` makes it again")
-        else:
+        elif path.name not in REPORT:
             yield _stranger(path)
+    yield from _report(study)
     for folder in _folders(study):
         if folder.name == "cost":
             yield from _costs(folder)
-        elif folder.name in REPORT_FOLDERS:
-            for path in _below(folder):
-                yield Fault(path, Kind.UNPROTECTED, "the report", "`paribus report` makes it again")
-        else:
+        elif folder.name not in REPORT_FOLDERS:
             yield from _scale(folder)
+
+
+def _report(study: Path) -> Iterator[Fault]:
+    """The last report's files, by the digests that report.json has of them."""
+    repair = "`paribus report` makes it again"
+    present = [path for path in _files(study) if path.name in REPORT]
+    present += [path for name in REPORT_FOLDERS for path in _below(study / name)]
+    data, digests, complete = study / "report.json", dict[str, str](), True
+    if data.exists():
+        try:
+            found, checked = unsealed(text := data.read_bytes())
+            digests = found.get("digests", {}) if checked else {}
+            complete = text.endswith(b"}\n")
+        except (OSError, ValueError) as error:
+            yield Fault(data, Kind.DAMAGED, str(error), repair)
+            present.remove(data)
+    for path in present:
+        stated = digests.get(path.relative_to(study).as_posix())
+        if path == data:
+            yield (Fault(path, Kind.GOOD) if complete else _reformatted(path)) if digests else _unchecked(path)
+        elif _PARTIAL.fullmatch(path.name):
+            yield _stranger(path)
+        elif stated is None:
+            yield Fault(path, Kind.UNPROTECTED, "the report", repair)
+        elif stated == _digest(path):
+            yield Fault(path, Kind.GOOD)
+        else:
+            yield Fault(path, Kind.DAMAGED, "is not as the report wrote it", repair)
+    for name in sorted(digests):
+        if not (study / name).exists():
+            yield Fault(study / name, Kind.DAMAGED, "is missing", repair)
 
 
 def examine_cell(path: Path) -> Iterator[Fault]:
