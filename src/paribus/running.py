@@ -25,6 +25,9 @@ from paribus.terminal import live_study, steps_of_preparation
 from paribus.tuning.reading import read_tuning
 from paribus.tuning.running import require_knobs_used, tune
 
+CHANGES_SHOWN = 3
+"""fields that are named of stale cells"""
+
 
 def finish(declared: Experiment, file: Path, runs: Path, console: Console, retry_parked: bool = False) -> bool:
     """Bring the study of `file`, as it declares it, to its last cell and measurement; False where a signal came first.
@@ -133,8 +136,12 @@ def _join(study: Study, console: Console) -> bool:
 
 def _train(study: Study, missing: Sequence[Cell], file: Path, runs: Path, console: Console) -> bool:
     """Gates, then every missing cell; False where a signal stopped them."""
-    for arm, count in study.stale_folders().items():
-        console.print(f"{count} stale cells of {arm}: kept on disk, not used; trained anew", highlight=False)
+    for arm, (count, changed) in study.stale_folders().items():
+        said = (
+            f" ({'; '.join(changed[:CHANGES_SHOWN])}{', and more' * (len(changed) > CHANGES_SHOWN)})" if changed else ""
+        )
+        what = "1 stale cell" if count == 1 else f"{count} stale cells"
+        console.print(f"{what} of {arm}{said}: kept on disk, not used; trained anew", highlight=False, markup=False)
     found = run_gates(study.experiment, study.arms, console)
     require_all(found)
     write_plan(study, found)

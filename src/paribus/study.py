@@ -5,7 +5,8 @@ Who takes a cell is `paribus.draining`'s, what happens to it `paribus.training`'
 tensors: `paribus.reading`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from paribus.measure.retrieval import ANSWER_MASS
 from paribus.measuring import HELD_OUT
 from paribus.mechanisms.contract import Diagnostic, Intervention
 from paribus.probing import frozen_rows
+from paribus.runs.differences import differences
 from paribus.runs.environment import environment
 from paribus.runs.folder import CORPUS, CellFolder
 from paribus.runs.study_folder import StudyFolder
@@ -53,18 +55,31 @@ class Study:
     def cell_folder(self, cell: Cell) -> CellFolder:
         return self.folder.cell(cell.scale, cell.arm, cell.seed, cell.digest, cell.variant)
 
-    def stale_folders(self) -> dict[str, int]:
-        """Finished work under another digest, by "scale/arm": its fields or its code were other ones."""
-        counts: dict[str, int] = {}
+    def stale_folders(self) -> dict[str, tuple[int, tuple[str, ...]]]:
+        """Work under another digest, by "scale/arm": how many cells, and which fields are other ones since the newest
+        of them, each with both values. Code is a field, by its digest."""
+        found: dict[str, tuple[int, tuple[str, ...]]] = {}
         for cell in self.cells:
             others = self.folder.other_cells(cell.scale, cell.arm, cell.seed, cell.digest, cell.variant)
             if others and not self.cell_folder(cell).finished:
-                counts[f"{cell.scale}/{cell.arm}"] = counts.get(f"{cell.scale}/{cell.arm}", 0) + len(others)
-        return counts
+                count, changed = found.get(f"{cell.scale}/{cell.arm}", (0, ()))
+                found[f"{cell.scale}/{cell.arm}"] = count + len(others), changed or _changed(cell, others)
+        return found
 
     @property
     def missing(self) -> list[Cell]:
         return [cell for cell in self.cells if not self.cell_folder(cell).finished]
+
+
+def _changed(cell: Cell, others: Sequence[CellFolder]) -> tuple[str, ...]:
+    """What of the cell's fields is another one than the newest of its stale cells was trained by."""
+    newest = max(others, key=lambda other: (other.path / "cell.json").stat().st_mtime_ns)
+    try:
+        before = newest.record()["resolved"]
+    except (StudyFolderError, KeyError, TypeError):
+        return ()
+    now = json.loads(json.dumps(dict(cell.resolved)))
+    return tuple(found.sentence for found in differences(before, now))
 
 
 def open_study(

@@ -169,6 +169,15 @@ def copied_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copied
 
 
+def test_every_changed_field_of_stale_cells_is_named_with_both_values(study: Path):
+    file = study / "study.toml"
+    text = file.read_text(encoding="utf-8").replace('name = "xsa"', 'name = "xsa", strength = 0.5')
+    assert "strength = 0.5" in text
+    file.write_text(text, encoding="utf-8")
+    found = open_study(loading.load(file), study, study / "runs").stale_folders()
+    assert found == {"tiny/xsa": (3, ("mechanisms.output_map.strength: 1.0, now 0.5",))}
+
+
 def test_an_edited_mechanism_makes_its_cells_stale_and_no_others(study: Path, cli: Cli, copied_sources: Path, contents):
     before = contents(study / "runs")
     with (copied_sources / "mechanisms" / "attention_residuals.py").open("a", encoding="utf-8") as source:
@@ -178,7 +187,9 @@ def test_an_edited_mechanism_makes_its_cells_stale_and_no_others(study: Path, cl
     assert states == {("standard", "complete"), ("xsa", "complete"), ("block", "stale"), ("rd", "stale")}
     opened = open_study(loading.load(study / "study.toml"), study, study / "runs")
     assert sorted({cell.arm for cell in opened.missing}) == ["block", "rd"]
-    assert opened.stale_folders() == {"tiny/block": 3, "tiny/rd": 3}
+    stale = opened.stale_folders()
+    assert {arm: count for arm, (count, _) in stale.items()} == {"tiny/block": 3, "tiny/rd": 3}
+    assert all(len(changed) == 1 and changed[0].startswith("code: ") for _, changed in stale.values())
     _, out, _ = cli("report", "study.toml", "--json")
     assert {verdict["word"] for verdict in json.loads(out)["verdicts"]} == {Word.WAITING.value}
     assert contents(study / "runs") == before, "stale work is kept"

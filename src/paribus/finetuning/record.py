@@ -12,6 +12,7 @@ from torch import nn
 from paribus.downstream.chat.mixture import Mixture
 from paribus.errors import StudyFolderError
 from paribus.finetuning.base import RECORD, BaseCell, Recipe
+from paribus.runs.differences import differences, short
 from paribus.runs.environment import code_version, environment
 from paribus.runs.folder import CellFolder
 from paribus.runs.records import read_json, write_json
@@ -81,14 +82,13 @@ def keep_record(
 
 def require_same(folder: CellFolder, recorded: Any, settings: Any) -> None:
     """StudyFolderError naming the first field that differs."""
-    differing = _difference(recorded, json.loads(json.dumps(settings)))
+    differing = next(differences(recorded, json.loads(json.dumps(settings))), None)
     if differing is None:
         return
-    where, before, now = differing
     raise StudyFolderError(
-        f"{folder.path} was fine-tuned by other settings: {where}",
-        expected=_short(before),
-        received=_short(now),
+        f"{folder.path} was fine-tuned by other settings: {differing.field}",
+        expected=short(differing.before, 200),
+        received=short(differing.now, 200),
         remedy="give these settings another name (--name), or delete this folder",
     )
 
@@ -101,19 +101,3 @@ def digest_of_values(model: nn.Module) -> str:
         total.update(f"{name} {tuple(value.shape)} {value.dtype} ".encode())
         total.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())  # numpy has no bfloat16
     return total.hexdigest()
-
-
-def _difference(before: Any, now: Any, where: str = "") -> tuple[str, Any, Any] | None:
-    if isinstance(before, dict) and isinstance(now, dict):
-        pairs = [(key, before.get(key), now.get(key)) for key in sorted({*before, *now})]
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        pairs = [(str(place), a, b) for place, (a, b) in enumerate(zip(before, now, strict=True))]
-    else:
-        return None if before == now else (where, before, now)
-    found = (_difference(a, b, f"{where}.{key}" if where else key) for key, a, b in pairs)
-    return next((each for each in found if each is not None), None)
-
-
-def _short(value: Any) -> str:
-    said = json.dumps(value, sort_keys=True)
-    return said if len(said) <= 200 else said[:197] + "..."
