@@ -18,7 +18,7 @@ SECRETS = {
 }
 # Passes every gate, which are checked by the command's own process, and in a worker fails with an error that quotes
 # what no error should, or stops being finite.
-LEAKY = '''
+TELLTALE = '''
 """Maps that change nothing, and that no worker can train."""
 
 import multiprocessing
@@ -30,7 +30,7 @@ from torch import nn
 from paribus.mechanisms.contract import MechanismConfig, Seam
 
 
-class Leaky(nn.Module):
+class Telltale(nn.Module):
     def __init__(self, how):
         super().__init__()
         self.how = how
@@ -44,14 +44,14 @@ class Leaky(nn.Module):
         raise RuntimeError("401 with " + " ".join(os.environ[name] for name in names))
 
 
-class LeakyConfig(MechanismConfig):
-    name = "leaky"
+class TelltaleConfig(MechanismConfig):
+    name = "telltale"
     seam = Seam.OUTPUT_MAP
     how: Literal["nan", "raise"] = "raise"
     """what goes wrong"""
 
     def build(self, geometry, layer):
-        return Leaky(self.how)
+        return Telltale(self.how)
 '''
 
 
@@ -82,11 +82,11 @@ def test_no_value_of_the_environment_and_no_place_is_in_any_file_of_a_run_folder
     monkeypatch.setenv("HOME", str(place))
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "path", [str(place), *sys.path])
-    maps = {how: f'output_map = {{ name = "leaky:leaky", how = "{how}" }}' for how in ("nan", "raise")}
+    maps = {how: f'output_map = {{ name = "telltale:telltale", how = "{how}" }}' for how in ("nan", "raise")}
     broken = "".join(f"[arms.{how}]\n{table}\n" for how, table in maps.items())
     declared = text(arms=("standard", "xsa"), seeds=1, execution="workers = 1\nattempts = 1\ncost_rounds = 0")
     (place / "study.toml").write_text(declared.replace("[seeds]", f"{broken}[seeds]"), encoding="utf-8")
-    (place / "leaky.py").write_text(LEAKY, encoding="utf-8")
+    (place / "telltale.py").write_text(TELLTALE, encoding="utf-8")
     code, _, err = cli("run", "study.toml")
     assert code == 1
     assert "1 cell is parked" in err
