@@ -23,11 +23,12 @@ from paribus.data.frozen import open_frozen
 from paribus.errors import ParibusError
 from paribus.runs.answers import AnswersFolder
 from paribus.runs.failures import Failure, failures, parked, record_failure
+from paribus.runs.faults import Kind
 from paribus.runs.folder import CellFolder
 from paribus.runs.holders import history
 from paribus.runs.records import read_json
 from paribus.runs.study_folder import StudyFolder
-from paribus.runs.verifying import REPORT, REPORT_FOLDERS, Kind, examine_cell, verify
+from paribus.runs.verifying import REPORT, REPORT_FOLDERS, examine_cell, verify
 from paribus.seeds import generator
 from tests.faults.scene import STUDY, Advance, LostError, Row, Scene, cells, hooked, require_ended, timed
 

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from paribus.runs.answers import AnswersFolder
+from paribus.runs.faults import Kind
 from paribus.runs.folder import CellFolder
-from paribus.runs.verifying import Kind, examine_cell
+from paribus.runs.verifying import examine_cell
 from paribus.seeds import generator
 from tests.faults import trace
 from tests.faults.scene import (

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paribus.runs.checkpoints import KEPT
+from paribus.runs.faults import Kind
 from paribus.runs.folder import CellFolder
-from paribus.runs.verifying import Kind, verify
+from paribus.runs.verifying import verify
 from paribus.seeds import generator
 
 STUDY = "tiny"

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from paribus.runs.faults import Kind
 from paribus.runs.folder import CellFolder
-from paribus.runs.verifying import Kind, verify
+from paribus.runs.verifying import verify
 from paribus.seeds import generator
 from tests.faults.scene import STUDY, Advance, LostError, Row, Scene, Server, cells, require_ended, timed
 

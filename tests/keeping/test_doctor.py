@@ -18,10 +18,11 @@ from paribus.keeping.repairing import Repaired, repair
 from paribus.runs.checkpoints import Checkpoint
 from paribus.runs.claims import claim
 from paribus.runs.failures import Failure, failures, parked, record_failure
+from paribus.runs.faults import Fault, Kind
 from paribus.runs.folder import CellFolder
 from paribus.runs.holders import history, holder, tokens_of
 from paribus.runs.records import append_line
-from paribus.runs.verifying import Fault, Kind, trained_folders
+from paribus.runs.verifying import trained_folders
 
 Cli = Callable[..., tuple[int, str, str]]
 Contents = Callable[[Path], dict[str, bytes]]

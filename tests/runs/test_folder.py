@@ -11,9 +11,10 @@ import pytest
 from paribus.errors import StorageError, StudyFolderError
 from paribus.runs import checkpoints as checkpoints_module
 from paribus.runs.checkpoints import MARKER
+from paribus.runs.faults import Kind
 from paribus.runs.folder import CellFolder
 from paribus.runs.study_folder import StudyFolder
-from paribus.runs.verifying import Kind, examine_cell
+from paribus.runs.verifying import examine_cell
 
 FILES = {"state.safetensors": b"t" * 5000, "state.json": b"{}"}
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from paribus.runs.faults import Fault, Kind
 from paribus.runs.folder import CellFolder
 from paribus.runs.study_folder import StudyFolder
-from paribus.runs.verifying import Fault, Kind, examine, examine_cell, verify
+from paribus.runs.verifying import examine, examine_cell, verify
 from paribus.seeds import generator
 
 FLIPS = 6

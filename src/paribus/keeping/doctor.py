@@ -17,9 +17,10 @@ from paribus.errors import CorpusError
 from paribus.keeping.leases import Lease, lease_of, old_claims
 from paribus.keeping.places import Places, corpus_of, files_below, find
 from paribus.runs.failures import parked
+from paribus.runs.faults import Cure, Fault, Kind
 from paribus.runs.holders import tokens_of
 from paribus.runs.study_folder import StudyFolder
-from paribus.runs.verifying import Cure, Fault, Kind, examine, examine_cell, owner_of, trained_folders
+from paribus.runs.verifying import examine, examine_cell, owner_of, trained_folders
 
 SECOND_LOOK_SECONDS = 0.5
 LOOKS = 5

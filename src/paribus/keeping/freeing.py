@@ -24,10 +24,11 @@ from paribus.keeping.places import size_of
 from paribus.keeping.repairing import delete
 from paribus.runs.checkpoints import GROUP as CHECKPOINTS
 from paribus.runs.checkpoints import MARKER, NAME, Checkpoint, present
+from paribus.runs.faults import Cure, Fault, Kind
 from paribus.runs.folder import FINETUNED, CellFolder
 from paribus.runs.records import explaining_storage, name_aside
 from paribus.runs.study_folder import StudyFolder
-from paribus.runs.verifying import TROUBLE, Cure, Fault, Kind, owner_of
+from paribus.runs.verifying import TROUBLE, owner_of
 
 OTHER = "other checkpoints"
 STALE = "cells that are not in the plan"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from paribus.data.store import CORPORA, HUB
 from paribus.errors import StudyFolderError
+from paribus.runs.faults import Fault, Kind
 from paribus.runs.study_folder import StudyFolder
-from paribus.runs.verifying import Fault, Kind
 
 IMPORTED = "model.json"
 """in the folder of an imported model, which has digests of its own"""

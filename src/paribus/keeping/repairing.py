@@ -21,9 +21,10 @@ from paribus.keeping.leases import alone, lease_of, old_claims, watch
 from paribus.runs import layout
 from paribus.runs.checkpoints import MARKER
 from paribus.runs.claims import Claim
+from paribus.runs.faults import Cure, Fault, Kind
 from paribus.runs.folder import CellFolder
 from paribus.runs.records import explaining_storage, write_durably
-from paribus.runs.verifying import Cure, Fault, Kind, examine_cell, owner_of
+from paribus.runs.verifying import examine_cell, owner_of
 
 
 @dataclass(frozen=True)

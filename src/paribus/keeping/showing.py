@@ -9,7 +9,7 @@ from rich.console import Console
 from paribus.keeping.doctor import Diagnosis, Examined, ExaminedCorpus
 from paribus.keeping.leases import Lease, lease_as_json
 from paribus.keeping.repairing import Done
-from paribus.runs.verifying import Fault, Kind
+from paribus.runs.faults import Fault, Kind
 from paribus.terminal import bytes_in_words
 
 SHOWN = 20

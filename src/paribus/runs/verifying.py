@@ -1,83 +1,48 @@
 """Every file of a study's folder looked at: is it known, and is it as it was written?
 
 What vouches for a file is in `paribus.runs.records` (records and lines), `paribus.runs.checkpoints` (markers), DONE
-and rows.jsonl (row files) and the records of answers. Not protected are the report and its figures and tables, which
-`paribus report` makes again from rows. Whole lines that were cut off the end of looks.jsonl leave no trace, nor does a
+and rows.jsonl (row files), the records of answers and, for the report, report.json. How one file is judged is in
+`paribus.runs.faults`. Whole lines that were cut off the end of looks.jsonl leave no trace, nor does a
 file that was deleted where nothing counts it: a checkpoint, a cost, an answer with its record.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from paribus.disk import sealed, unsealed
+from paribus.disk import unsealed
 from paribus.errors import StudyFolderError
 from paribus.runs import layout
 from paribus.runs.answers import GROUP as ANSWERS
 from paribus.runs.answers import AnswersFolder, Asked
 from paribus.runs.checkpoints import GROUP as CHECKPOINTS
 from paribus.runs.checkpoints import MARKER, NAME, Checkpoint
+from paribus.runs.faults import (
+    NOBODY,
+    PARTIAL,
+    Cure,
+    Fault,
+    Kind,
+    digest_of,
+    files_below,
+    files_in,
+    folders_in,
+    judged_lines,
+    judged_record,
+    reformatted_file,
+    stranger,
+    unchecked_file,
+    unreadable_rows,
+)
 from paribus.runs.folder import CORPUS, FINETUNED, LOOKS, METRICS, MICRO_BATCHES, ROWS, CellFolder, step_of_rows
-from paribus.runs.records import json_line, lines_of
 
 REPORT = {"report.html", "report.json", "report.md", "verdict.svg", "verdict.md"}
 REPORT_FOLDERS = ("tables", "figures")
 TROUBLE = "trouble"
 _CELL = re.compile(r"\d+-[0-9a-f]+(-.+)?")
-_PARTIAL = re.compile(r"\..*\.partial")
 _ANEW = "delete the cell's folder to train it anew; other cells are kept"
-_NOBODY = "delete it, once nobody trains here"
-
-
-class Kind(StrEnum):
-    """What was found of a file."""
-
-    GOOD = "good"
-    DAMAGED = "damaged"
-    REFORMATTED = "reformatted"
-    """the checksum of the content holds, the layout is not paribus's: nothing is lost"""
-    UNCHECKED = "unchecked"
-    """written by an earlier version: readable, and nothing vouches for it"""
-    UNPROTECTED = "not protected"
-    """made again from other files"""
-    ORPHAN = "orphan"
-    """of no known kind, or left half written"""
-
-
-class Cure(StrEnum):
-    """What is safe to do about a file once nobody writes it; see `paribus.keeping.repairing`."""
-
-    PARTIAL = "half written"
-    """delete what a writer that was killed has left aside"""
-    TORN = "torn last line"
-    """drop the line, of a cell that goes on from a checkpoint"""
-    CHECKPOINT = "checkpoint"
-    """delete one that training does not need"""
-    ANSWERS = "answers without a record"
-    """delete rows of a task that was not answered to the end"""
-    CLAIM = "claim"
-    """delete the record of a claim, or of attempts that failed, that cannot be read"""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What was found of one file, or of a checkpoint's folder; `examine` tells of good ones too."""
-
-    path: Path
-    kind: Kind
-    what: str = ""
-    """in words; empty where it is good"""
-    repair: str = ""
-    """what a person can do about it"""
-    cure: Cure | None = None
-    """what a program may do about it; None where a person must decide"""
 
 
 def owner_of(study: Path, path: Path) -> Path | None:
@@ -92,9 +57,9 @@ def owner_of(study: Path, path: Path) -> Path | None:
 
 def trained_folders(study: Path) -> list[Path]:
     """Every folder of a study that a worker claims: cells, and below them what they were fine-tuned to."""
-    cells = [cell for scale in _folders(study) for arm in _folders(scale) for cell in _folders(arm)]
+    cells = [cell for scale in folders_in(study) for arm in folders_in(scale) for cell in folders_in(arm)]
     cells = [cell for cell in cells if _CELL.fullmatch(cell.name)]
-    return [folder for cell in cells for folder in (cell, *_folders(cell / FINETUNED))]
+    return [folder for cell in cells for folder in (cell, *folders_in(cell / FINETUNED))]
 
 
 def verify(study: Path) -> Iterator[Fault]:
@@ -116,15 +81,15 @@ def examine(study: Path) -> Iterator[Fault]:
     }
     if not (study / "study.json").exists():
         yield Fault(study / "study.json", Kind.DAMAGED, "is missing", "restore it from a copy; cells are untouched")
-    for path in _files(study):
+    for path in files_in(study):
         if path.name in checks:
-            yield _record(path, checks[path.name], repairs.get(path.name, "restore it from a copy"))
+            yield judged_record(path, checks[path.name], repairs.get(path.name, "restore it from a copy"))
         elif path.name == LOOKS:
-            yield _lines(path, layout.look_fault, "correct or delete the line; what was seen then is not known")
+            yield judged_lines(path, layout.look_fault, "correct or delete the line; what was seen then is not known")
         elif path.name not in REPORT:
-            yield _stranger(path)
+            yield stranger(path)
     yield from _report(study)
-    for folder in _folders(study):
+    for folder in folders_in(study):
         if folder.name == "cost":
             yield from _costs(folder)
         elif folder.name not in REPORT_FOLDERS:
@@ -134,8 +99,8 @@ def examine(study: Path) -> Iterator[Fault]:
 def _report(study: Path) -> Iterator[Fault]:
     """The last report's files, by the digests that report.json has of them."""
     repair = "`paribus report` makes it again"
-    present = [path for path in _files(study) if path.name in REPORT]
-    present += [path for name in REPORT_FOLDERS for path in _below(study / name)]
+    present = [path for path in files_in(study) if path.name in REPORT]
+    present += [path for name in REPORT_FOLDERS for path in files_below(study / name)]
     data, digests, complete = study / "report.json", dict[str, str](), True
     if data.exists():
         try:
@@ -148,12 +113,12 @@ def _report(study: Path) -> Iterator[Fault]:
     for path in present:
         stated = digests.get(path.relative_to(study).as_posix())
         if path == data:
-            yield (Fault(path, Kind.GOOD) if complete else _reformatted(path)) if digests else _unchecked(path)
-        elif _PARTIAL.fullmatch(path.name):
-            yield _stranger(path)
+            yield (Fault(path, Kind.GOOD) if complete else reformatted_file(path)) if digests else unchecked_file(path)
+        elif PARTIAL.fullmatch(path.name):
+            yield stranger(path)
         elif stated is None:
             yield Fault(path, Kind.UNPROTECTED, "the report", repair)
-        elif stated == _digest(path):
+        elif stated == digest_of(path):
             yield Fault(path, Kind.GOOD)
         else:
             yield Fault(path, Kind.DAMAGED, "is not as the report wrote it", repair)
@@ -170,48 +135,50 @@ def examine_cell(path: Path) -> Iterator[Fault]:
         yield Fault(path / record, Kind.DAMAGED, "is missing", f"restore it from a copy, or {_ANEW}")
     yield from _cell_files(cell, record)
     yield from _rows(cell)
-    for folder in _folders(path):
+    for folder in folders_in(path):
         if folder.name == CHECKPOINTS:
             yield from _checkpoints(folder)
         elif folder.name == ANSWERS:
             yield from _answers(AnswersFolder(path))
         elif folder.name == FINETUNED:
-            yield from (_stranger(other) for other in _files(folder))
-            for tuned in _folders(folder):
+            yield from (stranger(other) for other in files_in(folder))
+            for tuned in folders_in(folder):
                 yield from examine_cell(tuned)
         elif folder.name == TROUBLE:
             yield from _trouble(folder)
         elif folder.name == ".claims":
             yield from _claims(folder)
         else:
-            yield from (_stranger(other) for other in _below(folder) if not _is_rows(path, other))
+            yield from (stranger(other) for other in files_below(folder) if not _is_rows(path, other))
 
 
 def _cell_files(cell: CellFolder, record: str) -> Iterator[Fault]:
-    for path in _files(cell.path):
+    for path in files_in(cell.path):
         if path.name == "cell.json" == record:
-            yield _record(path, lambda value: _cell_fault(cell.path, value), _ANEW)
+            yield judged_record(path, lambda value: _cell_fault(cell.path, value), _ANEW)
         elif path.name == record:
-            yield _record(path, lambda value: layout.fault(dict[str, Any], value), _ANEW)
+            yield judged_record(path, lambda value: layout.fault(dict[str, Any], value), _ANEW)
         elif path.name == "PARKED":
             retry = "`paribus run --retry-parked` tries the cell again"
-            yield _record(path, lambda value: layout.fault(dict[str, Any], value), retry)
+            yield judged_record(path, lambda value: layout.fault(dict[str, Any], value), retry)
         elif path.name in ("DONE", "DIVERGED"):
             both = "there are DONE and DIVERGED at once" * ((cell.path / "DONE").exists() and path.name == "DIVERGED")
             kind = layout.Done if path.name == "DONE" and record == "cell.json" else layout.Ended
-            yield _record(path, lambda value, kind=kind, both=both: both or layout.fault(kind, value), _ANEW)
+            yield judged_record(path, lambda value, kind=kind, both=both: both or layout.fault(kind, value), _ANEW)
         elif path.name == METRICS:
             digest = cell.written_digests().get(METRICS) if cell.finished else None
             step = lambda value: layout.fault(layout.MetricsStep, value)  # noqa: E731
             repair = _ANEW if cell.finished else "`paribus run` goes on from before it"
-            yield _lines(path, step, repair, digest, None if cell.finished else Cure.TORN)
+            yield judged_lines(path, step, repair, digest, None if cell.finished else Cure.TORN)
         elif path.name == ROWS:
             row = lambda value: layout.fault(layout.RowLine, value)  # noqa: E731
-            yield _lines(path, row, "`paribus run` goes on from before it", cure=None if cell.finished else Cure.TORN)
+            yield judged_lines(
+                path, row, "`paribus run` goes on from before it", cure=None if cell.finished else Cure.TORN
+            )
         elif path.name == ".claim":
             yield Fault(path, Kind.GOOD)  # the lock file of an earlier version, always empty
         else:
-            yield _stranger(path)
+            yield stranger(path)
 
 
 def _rows(cell: CellFolder) -> Iterator[Fault]:
@@ -226,14 +193,14 @@ def _rows(cell: CellFolder) -> Iterator[Fault]:
         name = path.relative_to(cell.path).as_posix()
         if stated and name not in stated:
             yield Fault(path, Kind.ORPHAN, "was added after the cell had ended", "delete it")
-        elif stated and _digest(path) != stated[name]:
+        elif stated and digest_of(path) != stated[name]:
             yield Fault(path, Kind.DAMAGED, "was changed after the cell had ended", repair)
         elif name in wrong:
             yield Fault(path, Kind.DAMAGED, wrong[name], repair)
-        elif unreadable := _unreadable(path):
+        elif unreadable := unreadable_rows(path):
             yield Fault(path, Kind.DAMAGED, unreadable, repair)
         else:
-            yield Fault(path, Kind.GOOD) if name in counted else _unchecked(path)
+            yield Fault(path, Kind.GOOD) if name in counted else unchecked_file(path)
     # A kill between the line of rows.jsonl and the row file leaves the line alone: training will write both again.
     reach = max(cell.checkpoint_steps(), default=0)
     for name in sorted(counted):
@@ -248,20 +215,20 @@ def _is_rows(cell: Path, path: Path) -> bool:
 
 
 def _checkpoints(folder: Path) -> Iterator[Fault]:
-    yield from (_stranger(path) for path in _files(folder))
+    yield from (stranger(path) for path in files_in(folder))
     cell = CellFolder(folder.parent)
     newest = max(cell.checkpoint_steps(), default=-1)
-    for path in _folders(folder):
-        if _PARTIAL.fullmatch(path.name):
-            yield Fault(path, Kind.ORPHAN, "was left half written", _NOBODY, Cure.PARTIAL)
+    for path in folders_in(folder):
+        if PARTIAL.fullmatch(path.name):
+            yield Fault(path, Kind.ORPHAN, "was left half written", NOBODY, Cure.PARTIAL)
         elif not NAME.fullmatch(path.name):
-            yield Fault(path, Kind.ORPHAN, f"is no checkpoint: it has no {MARKER}", _NOBODY)
+            yield Fault(path, Kind.ORPHAN, f"is no checkpoint: it has no {MARKER}", NOBODY)
         elif not (path / MARKER).exists():
             # A kill while old ones are removed leaves one such, older than the newest. Of a cell that has ended, the
             # last one can also have lost its marker otherwise.
             going = not cell.finished or Checkpoint(path).step < newest
             cure = Cure.CHECKPOINT if going else None
-            yield Fault(path, Kind.ORPHAN, f"is no checkpoint: it has no {MARKER}", _NOBODY, cure)
+            yield Fault(path, Kind.ORPHAN, f"is no checkpoint: it has no {MARKER}", NOBODY, cure)
         elif cell.finished:
             what = "nothing that is in the report needs it; to have it again, " + _ANEW
             yield from _checkpoint(Checkpoint(path), what)
@@ -280,27 +247,27 @@ def _checkpoint(checkpoint: Checkpoint, repair: str, cure: Cure | None = None) -
     if wrong:
         yield Fault(checkpoint.path, Kind.DAMAGED, wrong, repair, cure)
         return
-    yield _record(marker, lambda _: "", repair) if checked else _unchecked(marker)
+    yield judged_record(marker, lambda _: "", repair) if checked else unchecked_file(marker)
     foreign = checkpoint.foreign_files()
-    for path in _below(checkpoint.path):
+    for path in files_below(checkpoint.path):
         if path.relative_to(checkpoint.path).parts[0] in foreign:
-            yield _stranger(path)
+            yield stranger(path)
         elif path != marker:
-            yield Fault(path, Kind.GOOD) if checked else _unchecked(path)
+            yield Fault(path, Kind.GOOD) if checked else unchecked_file(path)
 
 
 def _trouble(folder: Path) -> Iterator[Fault]:
     """What an update that went wrong left: states as checkpoints, and records."""
-    for path in _files(folder):
-        if path.suffix == ".json" and not _PARTIAL.fullmatch(path.name):
-            yield _record(path, lambda _: "", "delete it: it only explains")
+    for path in files_in(folder):
+        if path.suffix == ".json" and not PARTIAL.fullmatch(path.name):
+            yield judged_record(path, lambda _: "", "delete it: it only explains")
         else:
-            yield _stranger(path)
-    for path in _folders(folder):
+            yield stranger(path)
+    for path in folders_in(folder):
         if (path / MARKER).exists() and NAME.fullmatch(path.name):
             yield from _checkpoint(Checkpoint(path), "delete it: it only explains")
         else:
-            yield from (_stranger(other) for other in _below(path))
+            yield from (stranger(other) for other in files_below(path))
 
 
 def _answers(folder: AnswersFolder) -> Iterator[Fault]:
@@ -308,7 +275,7 @@ def _answers(folder: AnswersFolder) -> Iterator[Fault]:
     for path in sorted(group.glob("[!.]*.json")):
         asked = Asked.of_stem(path.stem)
         if asked is None:
-            yield _stranger(path)
+            yield stranger(path)
             continue
         remedy = "delete both files of this task and ask again: paribus evaluate"
         vouched.add(asked.stem)
@@ -320,7 +287,7 @@ def _answers(folder: AnswersFolder) -> Iterator[Fault]:
             own = Asked(value["suite"], value["task"], value["step"], value["variant"])
             return "" if own == asked else f"it is the record of {own.name}, step {own.step}"
 
-        found = _record(path, fault, remedy)
+        found = judged_record(path, fault, remedy)
         yield found
         rows = path.with_suffix(".parquet")
         if not rows.exists():
@@ -333,49 +300,49 @@ def _answers(folder: AnswersFolder) -> Iterator[Fault]:
                 yield Fault(rows, Kind.DAMAGED, error.received or "was changed after it was written", remedy)
         else:
             yield Fault(rows, Kind.UNCHECKED, "its record is damaged", remedy)
-    for path in _below(group):
+    for path in files_below(group):
         if path.suffix == ".parquet" and path.name[0] != "." and path.stem not in vouched:
-            yield Fault(path, Kind.ORPHAN, "has no record: the task was not answered to the end", _NOBODY, Cure.ANSWERS)
+            yield Fault(path, Kind.ORPHAN, "has no record: the task was not answered to the end", NOBODY, Cure.ANSWERS)
         elif path.parent != group or path.suffix not in (".parquet", ".json") or path.name[0] == ".":
-            yield _stranger(path)
+            yield stranger(path)
 
 
 def _claims(folder: Path) -> Iterator[Fault]:
     """Who trained the cell, in turn: see `paribus.runs.claims`."""
-    for path in _below(folder):
+    for path in files_below(folder):
         if path.suffix == ".json" and path.name[0] != ".":
-            found = _record(path, lambda _: "", "delete it, once nobody trains here")
+            found = judged_record(path, lambda _: "", "delete it, once nobody trains here")
             yield replace(found, cure=Cure.CLAIM) if found.kind is Kind.DAMAGED else found
         elif re.fullmatch(r"\d+\.released", path.name):
             yield Fault(path, Kind.GOOD)  # its name is all that it says
         else:
-            yield _stranger(path)
+            yield stranger(path)
 
 
 def _costs(folder: Path) -> Iterator[Fault]:
-    for path in _below(folder):
+    for path in files_below(folder):
         if path.parent == folder and path.suffix == ".json" and path.name[0] != ".":
 
             def fault(value: Any, scale: str = path.stem) -> str:
                 other = value.get("scale", scale) if isinstance(value, dict) else scale
                 return layout.cost_fault(value) or ("" if other == scale else f"it is that of scale {other}")
 
-            yield _record(path, fault, "delete this file alone: `paribus cost` measures anew")
+            yield judged_record(path, fault, "delete this file alone: `paribus cost` measures anew")
         else:
-            yield _stranger(path)
+            yield stranger(path)
 
 
 def _scale(folder: Path) -> Iterator[Fault]:
-    yield from (_stranger(path) for path in _files(folder))
-    for arm in _folders(folder):
-        yield from (_stranger(path) for path in _files(arm))
-        for cell in _folders(arm):
+    yield from (stranger(path) for path in files_in(folder))
+    for arm in folders_in(folder):
+        yield from (stranger(path) for path in files_in(arm))
+        for cell in folders_in(arm):
             if _CELL.fullmatch(cell.name):
                 yield from examine_cell(cell)
-            elif _PARTIAL.fullmatch(cell.name):
-                yield Fault(cell, Kind.ORPHAN, "was left half deleted", _NOBODY, Cure.PARTIAL)
+            elif PARTIAL.fullmatch(cell.name):
+                yield Fault(cell, Kind.ORPHAN, "was left half deleted", NOBODY, Cure.PARTIAL)
             else:
-                yield from (_stranger(path) for path in _below(cell))
+                yield from (stranger(path) for path in files_below(cell))
 
 
 def _identity(value: Any) -> str:
@@ -391,91 +358,3 @@ def _cell_fault(cell: Path, value: Any) -> str:
     # By the resolved folder, for whoever names it by a link.
     place = cell.resolve()
     return "" if own == (place.parents[1].name, place.parent.name, place.name) else f"it is that of {'/'.join(own)}"
-
-
-def _record(path: Path, fault: Callable[[Any], str], repair: str) -> Fault:
-    """A JSON record, whose content `fault` looks at."""
-    try:
-        file = path.read_bytes()
-        value, checked = unsealed(file)
-        wrong = fault(value)
-    except (OSError, ValueError) as error:
-        wrong, checked, file, value = str(error), False, b"", {}
-    if wrong:
-        return Fault(path, Kind.DAMAGED, wrong, repair)
-    if not checked:
-        return _unchecked(path)
-    return Fault(path, Kind.GOOD) if sealed(value) == file else _reformatted(path)
-
-
-def _lines(
-    path: Path, fault: Callable[[Any], str], repair: str, digest: str | None = None, cure: Cure | None = None
-) -> Fault:
-    """A .jsonl file, whose lines `fault` looks at; `digest` is that of the whole, where it is known. `cure`: of a last
-    line that is torn."""
-    try:
-        file = path.read_bytes()
-    except OSError as error:
-        return Fault(path, Kind.DAMAGED, str(error), repair)
-    lines = list(lines_of(file))
-    for line in lines:
-        if wrong := line.wrong or fault(line.content):
-            return Fault(path, Kind.DAMAGED, f"line {line.number} of {len(lines)} is damaged ({wrong})", repair)
-    if digest is not None and _digest(path) != digest:
-        return Fault(path, Kind.DAMAGED, "was changed after the cell had ended", repair)
-    if not file.endswith(b"\n") and file:
-        left = "delete that line, or leave it: it is not read"
-        return Fault(path, Kind.ORPHAN, "ends with a line that is half written", left, cure)
-    if unchecked := sum(not line.checked for line in lines):
-        return Fault(path, Kind.UNCHECKED, f"{unchecked} of {len(lines)} lines were written without a checksum")
-    same = all(json_line(line.content)[:-1] == line.text for line in lines)
-    return Fault(path, Kind.GOOD) if same else _reformatted(path)
-
-
-def _unreadable(path: Path) -> str:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            file.read(use_threads=False)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        return str(error)
-    return ""
-
-
-def _unchecked(path: Path) -> Fault:
-    return Fault(path, Kind.UNCHECKED, "was written without a checksum, by an earlier version")
-
-
-def _reformatted(path: Path) -> Fault:
-    return Fault(path, Kind.REFORMATTED, "its content is as it was written, its layout is not", "leave it")
-
-
-def _stranger(path: Path) -> Fault:
-    if _PARTIAL.fullmatch(path.name):
-        return Fault(path, Kind.ORPHAN, "was left half written", _NOBODY, Cure.PARTIAL)
-    return Fault(path, Kind.ORPHAN, "is no file of a study", "move it elsewhere, or delete it")
-
-
-def _digest(path: Path) -> str:
-    """As DONE holds it."""
-    return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
-
-
-def _files(folder: Path) -> list[Path]:
-    return [entry for entry in _entries(folder) if not entry.is_dir()]
-
-
-def _folders(folder: Path) -> list[Path]:
-    return [entry for entry in _entries(folder) if entry.is_dir()]
-
-
-def _below(folder: Path) -> list[Path]:
-    """Files of a folder and of all in it, by path; links are not followed."""
-    within = [path for inner in _folders(folder) if not inner.is_symlink() for path in _below(inner)]
-    return sorted([*_files(folder), *within])
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except FileNotFoundError:  # who trains here has just removed it
-        return []
