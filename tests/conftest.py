@@ -1,12 +1,13 @@
 """What all tests share. Tensors in tests are tiny and workers share the cores: a second thread only waits."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from paribus.cli import main
+from tests.shared import process_as_it_was
 
 torch.set_num_threads(1)
 
@@ -18,6 +19,12 @@ BASE = {
 }
 SCALE = {"layers": "1", "width": "32", "mlp_width": "48", "budget_tokens": "10_000"}
 RULE = {"primary": "true", "smallest_effect": "0.01", "design_effect": "0.03"}
+
+
+@pytest.fixture(autouse=True)
+def _this_process_as_it_was() -> Iterator[None]:
+    with process_as_it_was():
+        yield
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ from paribus.runs.environment import environment
 from paribus.runs.folder import CORPUS, CellFolder
 from paribus.runs.study_folder import StudyFolder
 from paribus.texts import corpus_of, require_texts
+from paribus.train.determinism import set_deterministic
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,7 @@ def _modules(study: Study) -> list[ModuleType]:
 
 def prepare_process(execution: spec.Execution) -> None:
     """Proof mode for this process: deterministic algorithms and a fixed number of threads."""
-    torch.use_deterministic_algorithms(True)
+    set_deterministic(True)
     torch.set_num_threads(execution.threads)
 
 

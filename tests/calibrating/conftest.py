@@ -1,24 +1,14 @@
 """A task so small that its baseline learns it within a second: two symbols are counted up to three."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from paribus.draining import train_missing
 from paribus.experiment.spec import Experiment
 from paribus.study import open_study
-
-
-@pytest.fixture(autouse=True)
-def _this_process_as_it_was() -> Iterator[None]:
-    """Training inside the tests' own process leaves nothing behind."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 @pytest.fixture(scope="session")

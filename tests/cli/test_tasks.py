@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from paribus.data import tasks
 from paribus.data.tasks.contract import Levels
@@ -20,7 +19,7 @@ Cli = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def study(study_text: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The text of study.toml in the working folder."""
-    threads, deterministic, path = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), list(sys.path)
+    path = list(sys.path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     text = study_text(
@@ -31,8 +30,6 @@ def study(study_text: Callable[..., str], tmp_path: Path, monkeypatch: pytest.Mo
     )
     Path("study.toml").write_text(text, encoding="utf-8")
     yield text
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
     sys.path[:] = path
     tasks.tasks.cache_clear()
 

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from paribus import trying
 from paribus.data.frozen import FrozenCorpus
@@ -89,14 +88,6 @@ class PeekConfig(MechanismConfig):
     def build(self, geometry, layer):
         return Peek()
 """
-
-
-@pytest.fixture(autouse=True)
-def _this_process_as_it_was() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 @pytest.fixture

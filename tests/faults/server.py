@@ -139,6 +139,5 @@ if __name__ == "__main__":
     mechanisms.all_diagnostics()
     source_closure(["paribus.training", "paribus.running"])
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python starts with
     serve()

@@ -1,21 +1,19 @@
 """Two tiny arms at two seeds, pretrained with the tokens of conversations, and a small mixture to fine-tune them on."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from filelock import FileLock
 from rich.console import Console
 
 from paribus.downstream.chat.mixture import Mixture, load_mixture
 from paribus.finetuning.running import finetune_cells
 from paribus.seeds import generator
+from tests.shared import built_once, process_as_it_was
 
 WORDS = ("cat", "dog", "tree", "house", "green", "blue", "runs", "sits", "over", "under", "apple", "sky")
 MIXTURE = """
@@ -57,28 +55,6 @@ def write_data(folder: Path) -> None:
     (folder / "mixture.toml").write_text(MIXTURE, encoding="utf-8")
 
 
-@pytest.fixture(autouse=True)
-def _this_process_as_it_was() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-
-
-def built_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], None]) -> Path:
-    """A folder for the whole test run, also where several processes run tests."""
-    base = factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = base / f"shared-{name}"
-    with FileLock(base / f"shared-{name}.lock"):
-        if not folder.exists():
-            partial = base / f"shared-{name}.partial"
-            partial.mkdir()
-            build(partial)
-            partial.rename(folder)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory: pytest.TempPathFactory, study_text: Callable[..., str]) -> Path:
     """A folder with study.toml, its run folder with four finished cells, the data and mixture.toml."""
@@ -96,7 +72,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, pretrained: Path) -> Path:
 
     def build(folder: Path) -> None:
         shutil.copytree(pretrained, folder, dirs_exist_ok=True)
-        finetune_cells(cells_of(folder), load_mixture(folder / "mixture.toml"), folder, Console(quiet=True))
+        with process_as_it_was():
+            finetune_cells(cells_of(folder), load_mixture(folder / "mixture.toml"), folder, Console(quiet=True))
 
     return built_once(tmp_path_factory, "finetuned", build)
 
@@ -112,7 +89,6 @@ def _pretrain(folder: Path, study_text: Callable[..., str]) -> None:
     from paribus.experiment import loading
     from paribus.study import open_study, write_plan
 
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     text = study_text(
         base={
             "context_length": "64",
@@ -124,10 +100,9 @@ def _pretrain(folder: Path, study_text: Callable[..., str]) -> None:
     )
     (folder / "study.toml").write_text(text.replace("count = 3", "count = 2"), encoding="utf-8")
     study = open_study(loading.load(folder / "study.toml"), folder, folder / "runs")
-    train_missing(study, lambda _: None, lambda: False)
+    with process_as_it_was():
+        train_missing(study, lambda _: None, lambda: False)
     write_plan(study, [])
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 @pytest.fixture

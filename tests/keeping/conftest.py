@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from paribus.runs.folder import CellFolder
 from paribus.runs.study_folder import StudyFolder
 from tests.runs.conftest import answer, end, train
+from tests.shared import process_as_it_was
 
 HOURS = 3600.0
 HOLDING = """
@@ -40,12 +40,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keeping")
     text = experiment_text(write_corpus(folder / "corpus"), arms=("standard", "xsa"), seeds=1)
     (folder / "study.toml").write_text(text, encoding="utf-8")
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     study = open_study(loading.load(folder / "study.toml"), folder, folder / "runs")
     write_plan(study, [])
-    train_missing(study, lambda _: None, lambda: False)
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
+    with process_as_it_was():
+        train_missing(study, lambda _: None, lambda: False)
     return folder
 
 

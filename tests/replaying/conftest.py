@@ -1,19 +1,18 @@
 """One small study, trained once: a plain arm with its twin and a branch, and an arm that diverges."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from paribus.draining import train_missing
 from paribus.experiment import loading
 from paribus.runs.folder import CellFolder
 from paribus.seeds import generator
 from paribus.study import open_study
+from tests.shared import process_as_it_was
 
 STUDY = """
 study = "tiny"
@@ -54,14 +53,6 @@ workers = 1
 """
 
 
-@pytest.fixture(autouse=True)
-def _this_process_as_it_was() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-
-
 @dataclass(frozen=True)
 class Trained:
     folder: Path
@@ -85,10 +76,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     texts(folder / "texts")
     (folder / "study.toml").write_text(STUDY, encoding="utf-8")
     study = open_study(loading.load(folder / "study.toml"), folder, folder / "runs")
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    assert train_missing(study, lambda _: None, lambda: False)
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
+    with process_as_it_was():
+        assert train_missing(study, lambda _: None, lambda: False)
     return Trained(folder)
 
 

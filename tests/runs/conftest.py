@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from paribus.report.files import digest_of
 from paribus.runs.answers import SCHEMA, AnswersFolder, Asked
@@ -13,6 +12,7 @@ from paribus.runs.checkpoints import write_alone
 from paribus.runs.folder import CellFolder
 from paribus.runs.records import sealed, write_json
 from paribus.runs.study_folder import StudyFolder
+from tests.shared import process_as_it_was
 
 ENVIRONMENT = {"python": "3"}
 CHECKPOINT = {"state.safetensors": bytes(range(256)) * 20, "state.json": sealed({})}
@@ -112,12 +112,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     text = experiment_text(write_corpus(folder / "corpus"), arms=("block", "rd"), seeds=1)
     (folder / "study.toml").write_text(text, encoding="utf-8")
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     study = open_study(loading.load(folder / "study.toml"), folder, folder / "runs")
     write_plan(study, [])
-    train_missing(study, lambda _: None, lambda: False)
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
+    with process_as_it_was():
+        train_missing(study, lambda _: None, lambda: False)
     return folder / "runs" / "tiny"
 
 

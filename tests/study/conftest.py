@@ -11,10 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from filelock import FileLock
 
 from paribus.seeds import generator
+from tests.shared import built_once
 
 ARMS = {
     "standard": "",
@@ -61,15 +60,6 @@ def experiment_text(
     return "\n".join(lines) + "\n"
 
 
-@pytest.fixture(autouse=True)
-def _this_process_as_it_was() -> Iterator[None]:
-    """Training inside the tests' own process leaves nothing behind."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-
-
 def write_corpus(folder: Path, documents: int = 220) -> Path:
     """Parquet with texts of 20 to 200 words from a vocabulary of 300."""
     draw = generator("tests", "study", "corpus")
@@ -81,25 +71,10 @@ def write_corpus(folder: Path, documents: int = 220) -> Path:
     return folder
 
 
-def shared_by_all_workers(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], None]) -> Path:
-    """A folder that is built once for the whole test run, also where several processes run tests."""
-    base = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent
-    folder = base / f"shared-{name}"
-    with FileLock(base / f"shared-{name}.lock"):
-        if not folder.exists():
-            partial = base / f"shared-{name}.partial"
-            partial.mkdir()
-            build(partial)
-            partial.rename(folder)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of Parquet files."""
-    return shared_by_all_workers(tmp_path_factory, "corpus", lambda folder: (write_corpus(folder), None)[1])
+    return built_once(tmp_path_factory, "corpus", write_corpus)
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +118,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, text: Callable[..., str])
         (folder / "study.toml").write_text(text(repeats=1), encoding="utf-8")
         open_study(loading.load(folder / "study.toml"), folder, folder / "runs")
 
-    return shared_by_all_workers(tmp_path_factory, "prepared", build)
+    return built_once(tmp_path_factory, "prepared", build)
 
 
 @pytest.fixture(scope="session")
@@ -159,7 +134,7 @@ def finished(
         assert (process.returncode, err) == (0, ""), err
         (folder / "run.txt").write_text(out, encoding="utf-8")
 
-    return shared_by_all_workers(tmp_path_factory, "finished", build)
+    return built_once(tmp_path_factory, "finished", build)
 
 
 @pytest.fixture

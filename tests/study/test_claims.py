@@ -69,7 +69,6 @@ def work(folder, log, stuck):
 
 
 torch.set_num_threads(1)
-torch.use_deterministic_algorithms(True)  # imports much, here once for all workers
 print("ready", flush=True)
 for line in sys.stdin:
     command, *arguments = json.loads(line)

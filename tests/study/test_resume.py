@@ -105,7 +105,6 @@ def attempt(moment):
 
 
 torch.set_num_threads(1)
-torch.use_deterministic_algorithms(True)  # imports much, here once for all attempts
 for moment in moments:
     child = os.fork()
     if child == 0:

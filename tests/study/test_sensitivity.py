@@ -11,7 +11,7 @@ import pytest
 
 from paribus.experiment.control import SCHEDULE_ARM
 from paribus.runs.folder import CellFolder
-from tests.study.conftest import shared_by_all_workers
+from tests.shared import built_once
 
 HALF = "xsa.strength-0.5"
 ASKED = {
@@ -38,7 +38,7 @@ def moved(
         assert (process.returncode, err) == (0, ""), err
         (folder / "run.txt").write_text(out, encoding="utf-8")
 
-    return shared_by_all_workers(tmp_path_factory, "moved", build)
+    return built_once(tmp_path_factory, "moved", build)
 
 
 def cell(folder: Path, arm: str, seed: int) -> CellFolder:

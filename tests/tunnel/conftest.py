@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from paribus import mechanisms
 from paribus.draining import train_missing
@@ -75,13 +74,10 @@ def write_suite(folder: Path, name: str = "smoke") -> Path:
 
 @pytest.fixture(autouse=True)
 def _this_process_as_it_was() -> Iterator[None]:
-    """Training and imports inside the tests' own process leave nothing behind."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    """Imports inside the tests' own process leave nothing behind."""
     registry: Any = mechanisms
     path = list(sys.path)
     yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
     sys.path[:] = path
     registry._named.clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:

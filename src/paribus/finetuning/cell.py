@@ -23,6 +23,7 @@ from paribus.finetuning.step import update
 from paribus.runs.claims import ClaimLostError, claim
 from paribus.runs.folder import CellFolder
 from paribus.runs.records import Fence
+from paribus.train.determinism import set_deterministic
 from paribus.train.loop import announce, not_finite
 from paribus.train.state import TrainState
 from paribus.trained import open_model
@@ -99,7 +100,7 @@ def _keep_record(job: Job) -> None:
 def _finetune(job: Job, token: int, emit: Emit, should_stop: Callable[[], bool]) -> str:
     recipe, mixture, folder = job.recipe, job.prepared.mixture, job.folder
     training, steps, chat = mixture.training, job.steps, job.prepared.chat
-    torch.use_deterministic_algorithms(True)
+    set_deterministic(True)
     torch.set_num_threads(recipe.threads)
     _keep_record(job)
     if folder.finished:  # since it was looked at

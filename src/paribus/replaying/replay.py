@@ -15,6 +15,7 @@ from paribus.runs import trouble
 from paribus.runs.environment import environment
 from paribus.runs.metrics import of_holders
 from paribus.runs.records import lines_of
+from paribus.train.determinism import set_deterministic
 from paribus.train.loop import BrokenUpdateError, advance
 from paribus.train.trouble import Watched, watch
 
@@ -107,12 +108,12 @@ def replay(path: Path, step: int | None, on_step: OnStep, *, inspect: bool = Fal
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    set_deterministic(True)
     try:
         return _replay(cell, chosen, on_step, inspect)
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        set_deterministic(before[1])
 
 
 def _chosen(cell: OpenCell, step: int | None) -> int:
