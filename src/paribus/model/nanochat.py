@@ -11,6 +11,7 @@ its own. Every constant is a field of `paribus.model.config.NanochatConstants`.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -217,19 +218,22 @@ class Nanochat(Backbone[NanochatConfig]):
     def logits(self, rows: Rows, tap: Tap | None) -> Logits:
         routing = cast(DepthRouting, self.routing)
         memory = routing.open(self.smeared(rows))
-        layers = cast(Sequence[Layer], self.layers)
-
-        def one(index: int, memory: Any, first_value: Heads | None) -> tuple[Any, Heads]:
-            layer = layers[index]
-            reads = on_each(self.norm, routing.read(memory, index, Site.ATTENTION, tap))
-            delta, own_value = layer.attention(reads, first_value, rows, index, tap)
-            memory = routing.write(memory, delta, index, Site.ATTENTION)
-            delta = layer.mlp(on_each(self.norm, routing.read(memory, index, Site.MLP, tap)))
-            return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value
-
+        one = partial(self._layer, rows, tap)
         first_value = None
-        for index in range(len(layers)):
+        for index in range(len(self.layers)):
             memory, first_value = self.one_layer(one, index, memory, first_value)
         logits = functional.linear(self.norm(rows.asked(routing.close(memory, tap))), self.get_parameter("head"))
         logits = wide(logits[..., : self.config.vocabulary_size])
         return self.config.logit_softcap * torch.tanh(logits / self.config.logit_softcap)
+
+    def _layer(
+        self, rows: Rows, tap: Tap | None, index: int, memory: Any, first_value: Heads | None
+    ) -> tuple[Any, Heads]:
+        """Layer `index`: the memory that it leaves, and the first layer's value."""
+        layer = cast(Sequence[Layer], self.layers)[index]
+        routing = cast(DepthRouting, self.routing)
+        reads = on_each(self.norm, routing.read(memory, index, Site.ATTENTION, tap))
+        delta, own_value = layer.attention(reads, first_value, rows, index, tap)
+        memory = routing.write(memory, delta, index, Site.ATTENTION)
+        delta = layer.mlp(on_each(self.norm, routing.read(memory, index, Site.MLP, tap)))
+        return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value

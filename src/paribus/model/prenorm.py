@@ -7,6 +7,7 @@ GPT-2), embedding N(0, embedding_std^2), gains 1. The stream starts at unit RMS 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -126,17 +127,20 @@ class Prenorm(Backbone[PrenormConfig]):
         if self.config.normalise_embedding:
             x0 = functional.rms_norm(x0, x0.shape[-1:], None, self.config.norm_eps)
         memory = routing.open(x0)
-        layers = cast(Sequence[Layer], self.layers)
-
-        def one(index: int, memory: Any, first_value: Heads | None) -> tuple[Any, Heads]:
-            layer = layers[index]
-            reads = on_each(layer.attention_norm, routing.read(memory, index, Site.ATTENTION, tap))
-            delta, own_value = layer.attention(reads, first_value, rows, index, tap)
-            memory = routing.write(memory, delta, index, Site.ATTENTION)
-            delta = layer.mlp(on_each(layer.mlp_norm, routing.read(memory, index, Site.MLP, tap)))
-            return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value
-
+        one = partial(self._layer, rows, tap)
         first_value = None
-        for index in range(len(layers)):
+        for index in range(len(self.layers)):
             memory, first_value = self.one_layer(one, index, memory, first_value)
         return wide(functional.linear(self.output_norm(rows.asked(routing.close(memory, tap))), embedding))
+
+    def _layer(
+        self, rows: Rows, tap: Tap | None, index: int, memory: Any, first_value: Heads | None
+    ) -> tuple[Any, Heads]:
+        """Layer `index`: the memory that it leaves, and the first layer's value."""
+        layer = cast(Sequence[Layer], self.layers)[index]
+        routing = cast(DepthRouting, self.routing)
+        reads = on_each(layer.attention_norm, routing.read(memory, index, Site.ATTENTION, tap))
+        delta, own_value = layer.attention(reads, first_value, rows, index, tap)
+        memory = routing.write(memory, delta, index, Site.ATTENTION)
+        delta = layer.mlp(on_each(layer.mlp_norm, routing.read(memory, index, Site.MLP, tap)))
+        return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value

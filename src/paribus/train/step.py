@@ -43,13 +43,14 @@ class Consumed:
 
 def _mix(x: Tensor) -> Tensor:
     """The finaliser of splitmix64 on wrapping int64 (Steele, Lea and Flood 2014)."""
+    x = (x ^ _shifted(x, 30)) * _MIX_1
+    x = (x ^ _shifted(x, 27)) * _MIX_2
+    return x ^ _shifted(x, 31)
 
-    def shifted(value: Tensor, bits: int) -> Tensor:
-        return (value >> bits) & ((1 << (64 - bits)) - 1)
 
-    x = (x ^ shifted(x, 30)) * _MIX_1
-    x = (x ^ shifted(x, 27)) * _MIX_2
-    return x ^ shifted(x, 31)
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """To the right, as if without a sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def batch_digest(consumed: Consumed, step: int, first_row: int) -> Tensor:

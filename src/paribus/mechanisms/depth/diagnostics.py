@@ -49,11 +49,11 @@ def js_divergence(p: Tensor, q: Tensor) -> Tensor:
     """Jensen-Shannon divergence in nats over the last axis: half KL(p|m) + half KL(q|m), m = (p + q) / 2."""
     p, q = p.double(), q.double()
     m = (p + q) / 2
+    return (_kl(p, m) + _kl(q, m)) / 2
 
-    def kl(a: Tensor) -> Tensor:
-        return torch.xlogy(a, a).sub(torch.xlogy(a, m)).sum(-1)
 
-    return (kl(p) + kl(q)) / 2
+def _kl(p: Tensor, q: Tensor) -> Tensor:
+    return torch.xlogy(p, p).sub(torch.xlogy(p, q)).sum(-1)
 
 
 def observe_js(p: Tensor, q: Tensor, prefix: str = "") -> Mapping[str, Tensor]:
