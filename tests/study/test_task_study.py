@@ -65,6 +65,13 @@ def finished_task(tmp_path_factory: pytest.TempPathFactory, text: Callable[..., 
     return trained_study(folder / "study.toml", folder / "runs")
 
 
+@pytest.fixture
+def copied(finished_task: ReadStudy, write: Callable[..., Path]) -> Path:
+    """Its file in the working folder, with a copy of its runs."""
+    shutil.copytree(finished_task.folder.path.parent, "runs")
+    return write()
+
+
 def test_the_learning_curve_of_every_cell_is_kept_by_slice_and_adds_up_to_its_loss(finished_task: ReadStudy) -> None:
     for cell in finished_task.cells.values():
         assert cell.state == "complete"
@@ -133,8 +140,11 @@ def test_a_cell_interrupted_again_and_again_ends_with_the_bits_of_one_that_was_n
     assert {key: trained(path) for key, path in paths.items()} == expected
 
 
-def test_other_learning_rates_are_cells_of_their_own_and_change_no_other(write: Callable[..., Path]) -> None:
-    before = {key: cell.digest for key, cell in trained_study(write()).cells.items()}
+@pytest.mark.usefixtures("copied")
+def test_other_learning_rates_are_cells_of_their_own_and_change_no_other(
+    finished_task: ReadStudy, write: Callable[..., Path]
+) -> None:
+    before = {key: cell.digest for key, cell in finished_task.cells.items()}
     study = trained_study(write("[robustness]", "rate_factors = [0.5, 2]"))
     half, double = rate_variant(0.5), rate_variant(2.0)
     assert {key[3] for key in study.cells} == {STUDY, half, double}
@@ -176,22 +186,21 @@ def test_other_learning_rates_are_cells_of_their_own_and_change_no_other(write: 
     ]
 
 
-def test_an_edited_learning_curve_is_no_evidence(write: Callable[..., Path]) -> None:
-    file = write()
-    study = trained_study(file)
+def test_an_edited_learning_curve_is_no_evidence(copied: Path) -> None:
+    study = read_study(loading.load(copied), Path("runs"))
+    assert {cell.state for cell in study.cells.values()} == {"complete"}
     cell = study.cells["tiny", "xsa", 1, STUDY]
     assert cell.folder is not None
     path = cell.folder.path / "metrics.jsonl"
     path.write_text(path.read_text().replace('"loss_nats": ', '"loss_nats": 0'), encoding="utf-8")
-    again = read_study(loading.load(file), Path("runs"))
+    again = read_study(loading.load(copied), Path("runs"))
     assert again.cells["tiny", "xsa", 1, STUDY].state == "altered"
 
 
-def test_a_changed_knob_is_another_corpus_and_makes_the_cells_stale(write: Callable[..., Path]) -> None:
-    file = write()
-    trained_study(file)
-    file.write_text(file.read_text().replace("colours = 4", "colours = 2"), encoding="utf-8")
-    assert {cell.state for cell in read_study(loading.load(file), Path("runs")).cells.values()} == {"stale"}
+def test_a_changed_knob_is_another_corpus_and_makes_the_cells_stale(copied: Path) -> None:
+    assert {cell.state for cell in read_study(loading.load(copied), Path("runs")).cells.values()} == {"complete"}
+    copied.write_text(copied.read_text().replace("colours = 4", "colours = 2"), encoding="utf-8")
+    assert {cell.state for cell in read_study(loading.load(copied), Path("runs")).cells.values()} == {"stale"}
 
 
 def test_arms_that_never_leave_chance_are_not_informative_and_no_tie(finished_task: ReadStudy) -> None:

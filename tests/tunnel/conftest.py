@@ -17,6 +17,7 @@ from paribus.report.content import ReportContent
 from paribus.report.page import PAGE
 from paribus.study import open_study
 from paribus.tunnel import reports, running, suites
+from tests.shared import built_once, process_as_it_was
 
 FILE = """\
 study = "micro-{task}"
@@ -147,21 +148,24 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 @pytest.fixture(scope="session")
 def _flown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the suite and what a whole run of it leaves, made once."""
+    """A folder with the suite and what a whole run of it leaves, made once for all processes of the test run."""
     from rich.console import Console
 
     from paribus.tunnel.command import run_tunnel
 
-    folder = tmp_path_factory.mktemp("flown")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suites, "SUITES", write_suite(folder / "suites"))
-        inside = Here()
-        patch.setattr(running, "run_workers", inside.run_workers)
-        patch.setattr(running, "run_gates", inside.run_gates)
-        patch.setattr(reports, "write", quick_report)
-        with (folder / "printed.txt").open("w", encoding="utf-8") as printed:
-            run_tunnel(suites.load_suite("smoke"), folder / "work" / "runs", Console(file=printed, width=200), "again")
-    return folder
+    def build(folder: Path) -> None:
+        with process_as_it_was(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(suites, "SUITES", write_suite(folder / "suites"))
+            inside = Here()
+            patch.setattr(running, "run_workers", inside.run_workers)
+            patch.setattr(running, "run_gates", inside.run_gates)
+            patch.setattr(reports, "write", quick_report)
+            with (folder / "printed.txt").open("w", encoding="utf-8") as printed:
+                run_tunnel(
+                    suites.load_suite("smoke"), folder / "work" / "runs", Console(file=printed, width=200), "again"
+                )
+
+    return built_once(tmp_path_factory, "flown", build)
 
 
 @pytest.fixture
