@@ -13,8 +13,9 @@ FILES = sorted({path for pattern in EVERY_UPDATE for path in SOURCE.glob(pattern
 
 def inner_functions(source: str) -> list[str]:
     """The functions that are defined inside another one, by name."""
-    outer = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
-    return [node.name for each in outer for node in ast.walk(each) if node in outer and node is not each]
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return [inner.name for outer in functions for inner in functions if inner is not outer and inner in ast.walk(outer)]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
