@@ -69,6 +69,7 @@ count = 3
 [execution]
 micro_batch_rows = "probe"
 activation_checkpointing = true
+workers = 1
 cost_rounds = 0
 """
 VOCABULARY = 700
