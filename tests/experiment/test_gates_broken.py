@@ -58,9 +58,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from paribus.kernels.depth_read import Source
 from paribus.mechanisms.attention_residuals import BlockAttentionResiduals, BlockResiduals
 from paribus.mechanisms.contract import Seam
-from paribus.mechanisms.depth.reads import Memory, Source
+from paribus.mechanisms.depth.reads import Memory
 
 
 def half(source):

@@ -35,7 +35,7 @@ ALLOWED = {
     "measuring": {*GROUND, "data", "experiment", "measure", "mechanisms", "runs", "train"},
     "diverging": {*GROUND, "runs", "train"},
     "training": {"mechanisms", "diverging", *GROUND, "experiment", "measuring", "model", "runs", "study", "train"},
-    "runs": {*GROUND},
+    "runs": {*GROUND, "kernels"},
     "stats": GROUND,
     "report": {*GROUND, "stats"},
     "draining": {*GROUND, "experiment", "runs", "study", "training"},

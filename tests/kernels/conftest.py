@@ -1,9 +1,10 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
+from paribus.kernels import compiler
 from paribus.seeds import unit_noise
 
 Noise = Callable[..., Tensor]
@@ -17,3 +18,14 @@ def noise() -> Noise:
         return torch.from_numpy(unit_noise(shape, "tests", "kernels", name)).double()
 
     return draw
+
+
+@pytest.fixture(params=["compiled", "operators"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every claim holds of both implementations; float64 and tensors that are not dense take operators in either."""
+    if request.param == "operators":
+        with compiler.operators():
+            yield request.param
+    else:
+        assert compiler.compiler() is not None, "where this runs a compiler is part of the machine"
+        yield request.param

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus.kernels.depth_read import depth_read, depth_read_reference, inverse_rms
+from paribus.kernels import passes
+from paribus.kernels.depth_read import Source, depth_read, depth_read_reference, inverse_rms, publish, weights_of
 
+pytestmark = pytest.mark.usefixtures("way")
 Noise = Callable[..., Tensor]
 EPS = 1e-6
 BATCH, TIME = 2, 3
@@ -13,7 +15,8 @@ U32, U64 = 2.0**-24, 2.0**-53
 
 
 def read(queries: Tensor, gain: Tensor, sources: Sequence[Tensor], eps: float = EPS) -> tuple[Tensor, Tensor]:
-    return depth_read(sources, [inverse_rms(v, eps) for v in sources], queries, gain)
+    mixes, scores = depth_read([publish(v, eps) for v in sources], queries, gain)
+    return torch.stack(mixes), weights_of(scores)
 
 
 def leaves(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
@@ -257,11 +260,138 @@ def test_huge_tiny_and_zero_bfloat16_sources_give_finite_mixes_and_gradients(noi
     assert all(t.isfinite().all() for t in (mixes, *gradients))
 
 
-def test_changing_tapped_weights_in_place_is_refused_by_the_backward_pass(noise: Noise):
-    """They are the weights that the backward pass uses; a changed one would be a silently wrong gradient."""
+def test_changing_tapped_scores_in_place_is_refused_by_the_backward_pass(noise: Noise):
+    """They are the scores that the backward pass uses; a changed one would be a silently wrong gradient."""
     inputs, _ = problem(noise, 3, 1, 6)
     queries, gain, *sources = leaves(inputs, torch.float64)
-    mixes, weights = read(queries, gain, sources)
-    weights.mul_(2.0)
+    mixes, scores = depth_read([publish(v, EPS) for v in sources], queries, gain)
+    scores.mul_(2.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        mixes.sum().backward()
+        mixes[0].sum().backward()
+
+
+@pytest.mark.parametrize("width", [576, 768, 832, 1024])
+def test_the_widths_of_real_models_agree(noise: Noise, width: int):
+    assert_agrees(noise, 9, 2, width, torch.float32)
+
+
+@pytest.mark.parametrize(("k", "m"), [(64, 4), (17, 4), (16, 3), (33, 1), (300, 1), (5, 6)])
+def test_many_sources_and_queries_agree(noise: Noise, k: int, m: int):
+    """Up to and beyond what the compiled read takes, and around whole registers of sources."""
+    assert_agrees(noise, k, m, 20, torch.float32)
+
+
+def reads_in_turn(inputs: Sequence[Tensor], dtype: torch.dtype, *, sinks: bool) -> list[Tensor]:
+    """Gradients of a chain like a model's: every source is a running sum, holds what the last read mixed, and is read
+    by all later reads."""
+    queries, gain, *deltas = own = leaves(inputs, dtype)
+    sources: list[Source] = []
+    loss, running = torch.zeros((), dtype=dtype), None
+    for own_delta in deltas:
+        delta = own_delta
+        if sources:
+            mixes, _ = depth_read(sources, queries, gain)
+            loss = loss + sum((mix.sin().sum() for mix in mixes), torch.zeros((), dtype=dtype))
+            delta = delta * (1 + mixes[0])
+        if sinks:
+            running = publish(delta, EPS, running)
+        else:
+            value = delta if running is None else running.value + delta
+            running = Source(value, inverse_rms(value, EPS))
+        sources.append(running)
+    return list(torch.autograd.grad(loss + sources[-1].value.cos().sum(), own))
+
+
+def test_gradients_that_reads_add_up_in_a_sink_are_those_that_autograd_adds_up(noise: Noise):
+    """To the last digits of float64: the terms are the same and are added in another order."""
+    inputs, _ = problem(noise, 6, 2, 24)
+    by_sinks, by_autograd = (reads_in_turn(inputs, torch.float64, sinks=sinks) for sinks in (True, False))
+    for found, wanted in zip(by_sinks, by_autograd, strict=True):
+        assert ((found - wanted).abs() <= 1e3 * U64 * wanted.abs().max()).all()
+
+
+def test_compiled_chains_of_reads_have_the_gradients_of_float64(noise: Noise):
+    """24 numbers a product, 6 sources, 5 reads in turn: within a thousand roundings of the largest gradient."""
+    inputs, _ = problem(noise, 6, 2, 24)
+    wanted = reads_in_turn(inputs, torch.float64, sinks=False)
+    for found, exact in zip(reads_in_turn(inputs, torch.float32, sinks=True), wanted, strict=True):
+        assert ((found - exact).abs() <= 1e3 * U32 * exact.abs().max()).all()
+
+
+def test_a_backward_pass_that_was_broken_off_leaves_nothing_to_the_next(noise: Noise):
+    inputs, upstream = problem(noise, 3, 2, 24)
+    queries, gain, *values = leaves(inputs, torch.float32)
+    sources = [publish(v, EPS) for v in values]
+    mixes, _ = depth_read(sources, queries, gain)
+    total = (torch.stack(mixes) * upstream.float()).sum()
+
+    # Only the queries are asked for: the read leaves gradients in the sinks, and nobody takes them.
+    torch.autograd.grad(total, [queries], retain_graph=True)
+    first = torch.autograd.grad(total, values, retain_graph=True)
+    second = torch.autograd.grad(total, values)
+    _, _, expected = with_gradients(read, inputs, upstream, torch.float32)
+    for one, two, wanted in zip(first, second, expected[2:], strict=True):
+        assert torch.equal(one, wanted)
+        assert torch.equal(two, wanted)
+
+
+def test_a_gradient_that_a_sink_was_lent_is_not_written_to(noise: Noise):
+    """Two reads of the older source follow the gradient of the newer, which its delta's gradient is as well."""
+    inputs, _ = problem(noise, 2, 1, 24)
+    queries, gain, first, second = leaves(inputs, torch.float32)
+    older = publish(first, EPS)
+    read_first, _ = depth_read([older], queries, gain)
+    newer = publish(second + read_first[0], EPS, older)
+    of_newer, of_older, of_second = torch.autograd.grad(newer.value.sum(), [newer.value, first, second])
+    assert torch.equal(of_newer, torch.ones_like(of_newer))
+    assert torch.equal(of_second, torch.ones_like(of_second))
+    assert torch.equal(of_older, 2 * torch.ones_like(of_older))
+
+
+def test_a_sum_of_bfloat16_is_published_in_float32_and_gives_its_gradient_back_in_bfloat16(noise: Noise):
+    running = publish(noise("running", BATCH, TIME, 24).float().requires_grad_(), EPS)
+    delta = noise("delta", BATCH, TIME, 24).bfloat16().requires_grad_()
+    found = publish(delta, EPS, running)
+    assert torch.equal(found.value, running.value + delta.float())
+    exact = found.value.double().square().mean(-1, keepdim=True).add(EPS).rsqrt()
+    # 24 squares and their sum, a quotient, a root and a reciprocal.
+    assert ((found.inverse_rms - exact).abs() <= 32 * U32 * exact).all()
+    (of_delta,) = torch.autograd.grad(found.value.sum(), delta)
+    assert of_delta.dtype == torch.bfloat16
+    assert torch.equal(of_delta, torch.ones_like(of_delta))
+
+
+def test_the_number_of_threads_changes_no_bit_of_the_compiled_read(noise: Noise, way: str):
+    """More tokens than one part, a last part that is not full. PyTorch's own reductions may depend on it."""
+    if way == "operators":
+        return
+    tokens = 3 * passes.PART + 5
+    sources = [noise(f"source {k}", 1, tokens, 24).float() for k in range(4)]
+    queries, gain = noise("queries", 2, 24).float() * 24**-0.5, torch.ones(24)
+    upstream = noise("upstream", 2, 1, tokens, 24)
+
+    def run(threads: int) -> list[Tensor]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            mixes, weights, gradients = with_gradients(read, [queries, gain, *sources], upstream, torch.float32)
+        finally:
+            torch.set_num_threads(before)
+        return [mixes, weights, *gradients]
+
+    assert all(torch.equal(a, b) for a, b in zip(run(1), run(3), strict=True))
+
+
+def test_a_value_that_is_not_a_number_reaches_the_mix_and_the_gradients(noise: Noise):
+    """Not one token more: those that it does not belong to are what they were."""
+    inputs, upstream = problem(noise, 3, 2, 24)
+    mixes, _, gradients = with_gradients(read, inputs, upstream, torch.float32)
+    sick = [t.clone() for t in inputs]
+    sick[2][0, 1, 7] = torch.nan
+    found, _, of_sick = with_gradients(read, sick, upstream, torch.float32)
+    assert found[:, 0, 1].isnan().all()
+    assert of_sick[0].isnan().any()
+    there = torch.ones(BATCH, TIME, dtype=torch.bool)
+    there[0, 1] = False
+    assert torch.equal(found[:, there], mixes[:, there])
+    assert all(torch.equal(a[there], b[there]) for a, b in zip(of_sick[2:], gradients[2:], strict=True))

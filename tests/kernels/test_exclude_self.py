@@ -12,6 +12,7 @@ from paribus.kernels.exclude_self import (
     own_component,
 )
 
+pytestmark = pytest.mark.usefixtures("way")
 Noise = Callable[..., Tensor]
 SHAPE = (2, 3, 4, 2, 20)
 """[batch time kv_head group head_width]; two query heads share a value"""

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus.kernels.depth_read import depth_read, depth_read_reference, inverse_rms
+from paribus.kernels.depth_read import Source, depth_read, depth_read_reference, publish
 from paribus.mechanisms import attention_residuals, mlp_decoupled, resolve, role_decoupled
 from paribus.mechanisms.attention_residuals import BlockResiduals
 from paribus.mechanisms.contract import Geometry, Law, Reads, Seam, Site, Tap
 from paribus.mechanisms.depth import reads
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
-from paribus.mechanisms.depth.reads import DepthRead, Memory, Source
+from paribus.mechanisms.depth.reads import DepthRead, Memory
 from paribus.mechanisms.role_decoupled import UntyingResiduals
 from paribus.model.backbone import Backbone, geometry_of
 from paribus.model.lawbench import LawBench
@@ -34,7 +34,7 @@ ON_RECORD = "the sources on record are the sources that each read mixes"
 ONE_SOURCE = "the read of one source returns it bit for bit, with a query and gain gradient of exactly zero"
 ALL_LEARN = "every read of several sources, the output's too, trains its query and gain; one of one source none"
 FLOAT32 = "depth sources are float32 whatever the sublayers write, and add up in it"
-Read = Callable[..., tuple[Tensor, Tensor]]
+Read = Callable[..., tuple[tuple[Tensor, ...], Tensor]]
 
 
 def broken(laws: Sequence[Law] = attention_residuals.LAWS) -> set[str]:
@@ -54,17 +54,18 @@ def plain_read(
 ) -> Read:
     """A depth read in plain operators, with a fault in its scores or in how it weighs."""
 
-    def read(
-        sources: Sequence[Tensor], scales: Sequence[Tensor], queries: Tensor, gain: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        del scales
-        values = torch.stack(list(sources))  # [source batch time width]
+    def read(sources: Sequence[Source], queries: Tensor, gain: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        values = torch.stack([source.value for source in sources])  # [source batch time width]
         norms = (values.square().mean(-1, keepdim=True) + 1e-30).rsqrt()
-        scores = torch.einsum("kbtd,md->mbtk", values * norms, queries * gain)
-        weights = weigh(change(scores))
-        return torch.einsum("mbtk,kbtd->mbtd", weights, values), weights.detach()
+        scores = change(torch.einsum("kbtd,md->mbtk", values * norms, queries * gain))
+        mixes = torch.einsum("mbtk,kbtd->mbtd", weigh(scores), values)
+        return mixes.unbind(0), scores.movedim(0, -2).detach()
 
     return read
+
+
+def sources_of(values: Sequence[Tensor]) -> list[Source]:
+    return [publish(v, 1e-30) for v in values]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, read: Read) -> None:
@@ -147,7 +148,7 @@ def test_cumulative_states_as_sources_are_caught(monkeypatch: pytest.MonkeyPatch
     def cumulative(self: BlockResiduals, memory: Memory, delta: Tensor, layer: int, site: Site) -> Memory:
         sublayer = 2 * layer + (site is Site.MLP)
         before = memory.running or memory.finished[-1]
-        stream = self._publish(before.value + delta.to(before.value.dtype))
+        stream = publish(before.value + delta.to(before.value.dtype), self.eps)
         if self.layout.ends_block(sublayer):
             return Memory((*memory.finished, stream), None)
         return Memory(memory.finished, stream)
@@ -187,7 +188,7 @@ def test_a_list_that_takes_both_the_stream_and_the_output_is_caught(monkeypatch:
     write = BlockResiduals.write
 
     def both(self: BlockResiduals, memory: Memory, delta: Tensor, layer: int, site: Site) -> Memory:
-        stream = self._publish(torch.stack([source.value for source in memory.sources]).sum(0))
+        stream = publish(torch.stack([source.value for source in memory.sources]).sum(0), self.eps)
         written = write(self, memory, delta, layer, site)
         if not self.layout.ends_block(2 * layer + (site is Site.MLP)):
             return written
@@ -232,14 +233,14 @@ def test_an_undocumented_bias_on_the_newest_source_is_caught(monkeypatch: pytest
     assert broken() == {PARITY}
 
 
-def test_changing_the_weights_in_place_after_they_were_saved_is_caught():
+def test_changing_the_scores_in_place_after_they_were_saved_is_caught():
     """G27: the last score was changed in place on a tensor that the backward pass needs."""
     sources = [torch.ones(1, 2, 4, dtype=torch.float64) * k for k in (1, 2)]
     query = torch.ones(1, 4, dtype=torch.float64, requires_grad=True)
-    mixes, weights = depth_read(sources, [inverse_rms(v, 1e-6) for v in sources], query, torch.ones_like(query[0]))
-    weights[..., -1] += 3.0
+    mixes, scores = depth_read(sources_of(sources), query, torch.ones_like(query[0]))
+    scores[..., -1] += 3.0
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        mixes.sum().backward()
+        mixes[0].sum().backward()
 
 
 def test_a_block_size_in_the_wrong_unit_is_caught(monkeypatch: pytest.MonkeyPatch):
@@ -291,14 +292,14 @@ def test_a_bfloat16_score_path_is_caught(rounded: Callable[[Tensor], Tensor]):
     sources = [torch.from_numpy(unit_noise((1, 3, 16), "traps", k)) for k in range(5)]
     queries = torch.from_numpy(unit_noise((2, 16), "traps", "queries"))
     gain = torch.ones(16)
-    scales = [inverse_rms(v, 1e-30) for v in sources]
+    published = sources_of(sources)
     expected, _ = depth_read_reference(sources, queries, gain, 1e-30)
     largest = float(torch.stack(sources).abs().max())
     # Scores of 16 products, each below 4 here, then five weights and their mix.
     bound = 2 * (2 * 16 + 8) * 4 * 2.0**-24 * 5 * largest
-    assert (depth_read(sources, scales, queries, gain)[0] - expected).abs().max() <= bound
-    assert (plain_read()(sources, scales, queries, gain)[0] - expected).abs().max() <= bound
-    assert (plain_read(rounded)(sources, scales, queries, gain)[0] - expected).abs().max() > 4 * bound
+    assert (torch.stack(depth_read(published, queries, gain)[0]) - expected).abs().max() <= bound
+    assert (torch.stack(plain_read()(published, queries, gain)[0]) - expected).abs().max() <= bound
+    assert (torch.stack(plain_read(rounded)(published, queries, gain)[0]) - expected).abs().max() > 4 * bound
 
 
 def test_the_noise_that_a_bfloat16_score_path_leaves_in_the_query_gradient_is_caught():
@@ -309,13 +310,13 @@ def test_the_noise_that_a_bfloat16_score_path_leaves_in_the_query_gradient_is_ca
     def query_gradient(read: Read, dtype: torch.dtype) -> Tensor:
         query = torch.zeros(1, 16, dtype=dtype, requires_grad=True)
         values = [v.to(dtype) for v in sources]
-        mixes, _ = read(values, [inverse_rms(v, 1e-30) for v in values], query, torch.ones(16, dtype=dtype))
-        return torch.autograd.grad(mixes, query, upstream.to(dtype))[0].double()
+        mixes, _ = read(sources_of(values), query, torch.ones(16, dtype=dtype))
+        return torch.autograd.grad(torch.stack(mixes), query, upstream.to(dtype))[0].double()
 
-    def in_bfloat16(values: Any, scales: Any, query: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        halves = [v.bfloat16() for v in values]
-        mixes, weights = plain_read()(halves, scales, query.bfloat16(), gain.bfloat16())
-        return mixes.to(query.dtype), weights
+    def in_bfloat16(sources: Sequence[Source], query: Tensor, gain: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        halves = [Source(source.value.bfloat16(), source.inverse_rms) for source in sources]
+        mixes, scores = plain_read()(halves, query.bfloat16(), gain.bfloat16())
+        return tuple(mix.to(query.dtype) for mix in mixes), scores
 
     exact = query_gradient(depth_read, torch.float64)
     error = {

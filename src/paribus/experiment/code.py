@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import importlib.util
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -54,8 +55,19 @@ def _imports(name: str, path: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def _compiled(name: str, path: Path) -> dict[str, Path]:
+    """The file in C that bears a module's name (`paribus.kernels.compiler` compiles it), and what it includes of its
+    folder."""
+    source = path.with_suffix(".c")
+    if not source.is_file():
+        return {}
+    included = re.findall(r'^#include "(.+)"$', source.read_text(encoding="utf-8"), re.MULTILINE)
+    return {f"{name}.c": source} | {f"{name}.c {other}": source.with_name(other) for other in included}
+
+
 def source_closure(roots: Iterable[str]) -> dict[str, Path]:
-    """The roots and every module that they import, directly or not, from paribus or from a root's own package."""
+    """The roots and every module that they import, directly or not, from paribus or from a root's own package, with the
+    files in C that bear a module's name."""
     roots = tuple(roots)
     packages = {"paribus", *(root.split(".")[0] for root in roots)}
     closure: dict[str, Path] = {}
@@ -76,6 +88,7 @@ def source_closure(roots: Iterable[str]) -> dict[str, Path]:
         if path.name == "__init__.py" and name.split(".")[0] == "paribus":
             continue  # here packages hold no logic except the registry; elsewhere they may hold a mechanism
         closure[name] = path
+        closure.update(_compiled(name, path))
         pending.extend(_imports(name, path))
     return closure
 

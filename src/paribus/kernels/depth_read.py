@@ -13,9 +13,16 @@ Keys are normalised, values are not; no 1/sqrt(width), no bias. Gradient for ups
 A single source gives p = 1 and ds = 0 exactly: the general path returns the source and a zero query gradient.
 Everything is computed in float32 or above, under autocast too: ds sums to zero over k, so a rounded score path leaves
 noise of the size of the query gradient itself. Finite while the squares are (root mean squares below about 1e19).
+
+What is read more than once is moved once. `publish` sums a source and takes its statistic in one pass; a read takes
+every query over it in one pass and keeps its scores alone; and the gradients that the reads of one source give it are
+added up in place, in the source's `Sink`, by the pass that forms them (`depth_read.c`; PyTorch operators for float64
+and where there is no compiler).
 """
 
+import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,8 +30,71 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from paribus.kernels import compiler, passes
 from paribus.kernels.precision import wide
-from paribus.shapes import DepthWeights, InverseRms, Mixes, Queries, Stream, Vector
+from paribus.shapes import DepthScores, DepthWeights, InverseRms, Queries, Stream, Vector
+
+MOST_QUERIES = 4
+MOST_SOURCES = 256
+"""of the compiled read (`depth_read.c`); operators take any number"""
+
+
+class Sink:
+    """The gradient of one source, added up by the backward passes of its reads in the order in which they run.
+
+    Autograd would add it up as well, with a tensor for every read and a pass over two of them for every addition. It
+    belongs to one backward pass: one that was broken off leaves nothing to the next.
+    """
+
+    def __init__(self) -> None:
+        self._total: Tensor | None = None
+        self._lent = False
+        self._backward_pass = -1
+
+    @property
+    def total(self) -> Tensor | None:
+        """What this backward pass has brought so far."""
+        return self._total if self._backward_pass == _current_backward_pass() else None
+
+    def room(self, like: Tensor) -> tuple[Tensor | None, Tensor]:
+        """(what is there to be added to, where the sum is to be written): the same tensor where that may change."""
+        before = self.total
+        after = before if before is not None and not self._lent else torch.empty_like(like)
+        self._keep(after, lent=False)
+        return before, after
+
+    def add(self, gradient: Tensor) -> None:
+        """A gradient that others hold too and that therefore stays as it is."""
+        before = self.total
+        if before is None:
+            self._keep(gradient, lent=True)
+        elif self._lent:
+            self._keep(before + gradient, lent=False)
+        else:
+            before.add_(gradient)
+
+    def take(self) -> Tensor | None:
+        total, self._total = self.total, None
+        return total
+
+    def _keep(self, total: Tensor, *, lent: bool) -> None:
+        self._total, self._lent, self._backward_pass = total, lent, _current_backward_pass()
+
+
+def _current_backward_pass() -> int:
+    return torch._C._current_graph_task_id()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A depth source with the statistic that all its reads share, and where they leave its gradient.
+
+    Without a sink the gradient goes by autograd's way; `publish` gives one with a sink.
+    """
+
+    value: Stream
+    inverse_rms: InverseRms
+    sink: Sink | None = field(default=None, compare=False)
 
 
 def inverse_rms(source: Stream, eps: float) -> InverseRms:
@@ -33,81 +103,277 @@ def inverse_rms(source: Stream, eps: float) -> InverseRms:
         return wide(source).square().mean(-1, keepdim=True).add_(eps).rsqrt_()
 
 
+def publish(delta: Stream, eps: float, running: Source | None = None) -> Source:
+    """running + delta as a source of later reads, in float32 or wider; delta alone where nothing is running."""
+    sink = Sink() if torch.is_grad_enabled() else None
+    value, scale = _Publish.apply(delta, None if running is None else running.value, eps, sink, running)
+    return Source(value, scale, sink)
+
+
 def depth_read(
-    sources: Sequence[Stream],
-    inverse_rms_of_sources: Sequence[InverseRms],
-    queries: Queries,
-    key_gain: Vector | Queries,
-) -> tuple[Mixes, DepthWeights]:
-    """M mixes of K sources: ([query batch time width], weights [query batch time source]).
+    sources: Sequence[Source], queries: Queries, key_gain: Vector | Queries
+) -> tuple[tuple[Stream, ...], DepthScores]:
+    """A mix of all sources for each query, and the scores [batch time query source] before the softmax.
 
-    `inverse_rms_of_sources` holds `inverse_rms(source, eps)` of each source, computed once when the source was
-    published and shared by all later reads. The key gain is one for all queries, or one for each. Weights carry no
-    gradient: they are what the taps see.
+    The key gain is one for all queries, or one for each. Scores carry no gradient: they are what taps see, by way of
+    `weights_of`.
     """
-    tensors = (wide(t) for t in (queries, key_gain, *inverse_rms_of_sources, *sources))
-    full_queries, full_gain, *rest = tensors
+    full_queries, full_gain = wide(queries), wide(key_gain)
     with torch.autocast(queries.device.type, enabled=False):
-        return _DepthRead.apply(full_queries, full_gain, len(sources), *rest)
+        scales = [wide(source.inverse_rms) for source in sources]
+        values = [wide(source.value) for source in sources]
+        *mixes, scores = _DepthRead.apply(
+            full_queries, full_gain, [source.sink for source in sources], *scales, *values
+        )
+    return tuple(mixes), scores
 
 
-class _DepthRead(Function):
-    """Saves sources (which others hold too) and weights; recomputes nothing larger than one source."""
+def weights_of(scores: DepthScores) -> DepthWeights:
+    """softmax over sources: [query batch time source]."""
+    return torch.softmax(scores, dim=-1).movedim(-2, 0)
 
+
+class _Publish(Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, key_gain: Tensor, count: int, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        scales, sources = tensors[:count], tensors[count:]
-        keyed = queries * key_gain
-        scores = torch.stack([(v @ keyed.T) * r for r, v in zip(scales, sources, strict=True)], dim=-1)
-        weights = torch.softmax(scores, dim=-1)  # [batch time query source]
-        mixes = []
-        for m in range(queries.shape[0]):
-            mix = weights[..., m, 0, None] * sources[0]
-            for k in range(1, count):
-                mix.addcmul_(weights[..., m, k, None], sources[k])
-            mixes.append(mix)
-        ctx.count = count
-        ctx.save_for_backward(queries, key_gain, scores, weights, *tensors)
-        seen = weights.movedim(-2, 0)
-        ctx.mark_non_differentiable(seen)
-        return torch.stack(mixes), seen
+    def forward(
+        ctx: Any, delta: Tensor, running: Tensor | None, eps: float, sink: Sink | None, before: Source | None
+    ) -> tuple[Tensor, Tensor]:
+        ctx.sink, ctx.before, ctx.dtype = sink, before, delta.dtype
+        ctx.set_materialize_grads(False)
+        value, scale = _summed(delta, running, eps)
+        ctx.mark_non_differentiable(scale)
+        return value, scale
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator's stub drops parameter names)
-        ctx: Any, grad_mixes: Tensor, _: Tensor
+        ctx: Any, gradient: Tensor | None, _: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        # The backward pass may run under the caller's autocast, whatever the forward pass ran under.
-        with torch.autocast(grad_mixes.device.type, enabled=False):
-            return _DepthRead._gradients(ctx, grad_mixes)
+        if gradient is not None:
+            ctx.sink.add(gradient)
+        total: Tensor | None = ctx.sink.take()
+        of_running = total
+        if total is not None and ctx.needs_input_grad[1] and ctx.before.sink is not None:
+            # Reads of `running` that are yet to come in this pass add to this gradient while they write theirs.
+            ctx.before.sink.add(total)
+            of_running = None
+        of_delta = None if total is None else total.to(ctx.dtype)
+        return of_delta, of_running if ctx.needs_input_grad[1] else None, None, None, None
+
+
+class _DepthRead(Function):
+    """Saves sources (which others hold too) and scores; recomputes nothing larger than one source."""
 
     @staticmethod
-    def _gradients(ctx: Any, grad_mixes: Tensor) -> tuple[Tensor | None, ...]:
-        queries, key_gain, scores, weights, *tensors = ctx.saved_tensors
-        scales, sources = tensors[: ctx.count], tensors[ctx.count :]
-        width = queries.shape[-1]
-        keyed = queries * key_gain
-        agreement = torch.stack(
-            [torch.stack([(g * v).sum(-1) for v in sources], dim=-1) for g in grad_mixes.unbind(0)], dim=-2
-        )
-        mean_agreement = (weights * agreement).sum(-1, keepdim=True)
-        grad_scores = weights * (agreement - mean_agreement)
-        radial = (grad_scores * scores).sum(-2) / width  # [batch time source]
-        grad_keyed = torch.zeros_like(keyed)
-        grad_sources = []
-        for k, (r, v) in enumerate(zip(scales, sources, strict=True)):
-            scaled = grad_scores[..., k] * r  # [batch time query]
-            grad = scaled @ keyed
-            grad.addcmul_(r.square() * radial[..., k, None], v, value=-1.0)
-            for m, g in enumerate(grad_mixes.unbind(0)):
-                grad.addcmul_(weights[..., m, k, None], g)
-            grad_sources.append(grad)
-            grad_keyed += scaled.flatten(0, -2).T @ v.flatten(0, -2)
-        grad_queries = grad_keyed * key_gain
-        grad_gain = grad_keyed * queries
+    def forward(
+        ctx: Any, queries: Tensor, key_gain: Tensor, sinks: Sequence[Sink | None], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        scales, sources = tensors[: len(sinks)], tensors[len(sinks) :]
+        mixes, scores = _read(queries * key_gain, scales, sources)
+        ctx.sinks = sinks
+        ctx.save_for_backward(queries, key_gain, scores, *tensors)
+        ctx.mark_non_differentiable(scores)
+        return (*mixes, scores)
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator's stub drops parameter names)
+        ctx: Any, *gradients: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        queries, key_gain, scores, *tensors = ctx.saved_tensors
+        sinks = ctx.sinks
+        scales, sources = tensors[: len(sinks)], tensors[len(sinks) :]
+        wanted = ctx.needs_input_grad[-len(sinks) :]
+        rooms = [
+            (None, torch.empty_like(v)) if sink is None or not want else sink.room(v)
+            for sink, want, v in zip(sinks, wanted, sources, strict=True)
+        ]
+        # The backward pass may run under the caller's autocast, whatever the forward pass ran under.
+        with torch.autocast(queries.device.type, enabled=False):
+            grad_keyed = _read_backward(queries * key_gain, scales, sources, scores, gradients[:-1], rooms)
+        grad_queries, grad_gain = grad_keyed * key_gain, grad_keyed * queries
         if key_gain.ndim == 1:
             grad_gain = grad_gain.sum(0)
-        return (grad_queries, grad_gain, None, *([None] * ctx.count), *grad_sources)
+        of_sources = [
+            after if sink is None and want else None
+            for sink, want, (_, after) in zip(sinks, wanted, rooms, strict=True)
+        ]
+        return (grad_queries, grad_gain, None, *([None] * len(sinks)), *of_sources)
+
+
+Room = tuple[Tensor | None, Tensor]
+
+
+def _summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """(value, inverse root mean square [batch time 1])."""
+    kernel = _kernel(1, 1, running, *(() if delta.dtype == torch.bfloat16 else (delta,)))
+    dtype = torch.promote_types(delta.dtype, torch.float32)
+    if kernel is None or dtype != torch.float32 or not delta.is_contiguous():
+        value = delta.to(dtype) if running is None else running + delta.to(running.dtype)
+        value = value.view_as(value) if value is delta else value
+        return value, inverse_rms(value, eps)
+    same = running is None and delta.dtype == torch.float32
+    value = delta.view_as(delta) if same else torch.empty_like(delta, dtype=torch.float32)
+    scale = torch.empty((*delta.shape[:-1], 1), dtype=torch.float32)
+    tokens = scale.numel()
+    arguments = _Sum(
+        tokens,
+        delta.shape[-1],
+        passes.PART,
+        eps,
+        delta.dtype == torch.bfloat16,
+        None if running is None else running.data_ptr(),
+        delta.data_ptr(),
+        None if same else value.data_ptr(),
+        scale.data_ptr(),
+    )
+    passes.run(kernel.sum_forward, arguments, tokens)
+    return value, scale
+
+
+def _read(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """(mixes, scores [batch time query source])."""
+    queries, width = keyed.shape
+    kernel = _kernel(queries, len(sources), keyed, *scales, *sources)
+    if kernel is None:
+        scores = torch.stack([(v @ keyed.T) * r for r, v in zip(scales, sources, strict=True)], dim=-1)
+        weights = torch.softmax(scores, dim=-1)
+        mixes = []
+        for m in range(queries):
+            mix = weights[..., m, 0, None] * sources[0]
+            for k in range(1, len(sources)):
+                mix.addcmul_(weights[..., m, k, None], sources[k])
+            mixes.append(mix)
+        return mixes, scores
+    mixes = [torch.empty_like(sources[0]) for _ in range(queries)]
+    scores = torch.empty((*sources[0].shape[:-1], queries, len(sources)), dtype=torch.float32)
+    tokens = scales[0].numel()
+    # The arrays of addresses are bound to names: a structure of C does not keep them alive.
+    values, statistics, to = (passes.addresses(tensors) for tensors in (sources, scales, mixes))
+    passes.run(
+        kernel.read_forward,
+        _Read(
+            tokens=tokens,
+            width=width,
+            queries=queries,
+            sources=len(sources),
+            part=passes.PART,
+            value=values,
+            inverse_rms=statistics,
+            keyed=keyed.data_ptr(),
+            scores=scores.data_ptr(),
+            mix=to,
+        ),
+        tokens,
+    )
+    return mixes, scores
+
+
+def _read_backward(
+    keyed: Tensor,
+    scales: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    scores: Tensor,
+    gradients: Sequence[Tensor],
+    rooms: Sequence[Room],
+) -> Tensor:
+    """Writes each source's gradient into its room, on top of what is there, and returns the gradient of `keyed`."""
+    queries, width = keyed.shape
+    before, after = [old for old, _ in rooms], [new for _, new in rooms]
+    kernel = _kernel(queries, len(sources), keyed, *scales, *sources, *after, *before)
+    if kernel is None:
+        return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms)
+    gradients = [g.contiguous() for g in gradients]
+    tokens = scales[0].numel()
+    grad_keyed = torch.empty((passes.parts(tokens), queries, width), dtype=torch.float32)
+    values, statistics, upstream, old, new = (
+        passes.addresses(tensors) for tensors in (sources, scales, gradients, before, after)
+    )
+    passes.run(
+        kernel.read_backward,
+        _Read(
+            tokens=tokens,
+            width=width,
+            queries=queries,
+            sources=len(sources),
+            part=passes.PART,
+            value=values,
+            inverse_rms=statistics,
+            keyed=keyed.data_ptr(),
+            scores=scores.data_ptr(),
+            grad_mix=upstream,
+            grad_before=old,
+            grad_after=new,
+            grad_keyed=grad_keyed.data_ptr(),
+        ),
+        tokens,
+    )
+    return grad_keyed.sum(0)
+
+
+def _read_backward_by_operators(
+    keyed: Tensor,
+    scales: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    scores: Tensor,
+    gradients: Sequence[Tensor],
+    rooms: Sequence[Room],
+) -> Tensor:
+    width = keyed.shape[-1]
+    weights = torch.softmax(scores, dim=-1)  # [batch time query source]
+    agreement = torch.stack([torch.stack([(g * v).sum(-1) for v in sources], dim=-1) for g in gradients], dim=-2)
+    mean_agreement = (weights * agreement).sum(-1, keepdim=True)
+    grad_scores = weights * (agreement - mean_agreement)
+    radial = (grad_scores * scores).sum(-2) / width  # [batch time source]
+    grad_keyed = torch.zeros_like(keyed)
+    for k, (r, v, (before, after)) in enumerate(zip(scales, sources, rooms, strict=True)):
+        scaled = grad_scores[..., k] * r  # [batch time query]
+        grad = scaled @ keyed
+        grad.addcmul_(r.square() * radial[..., k, None], v, value=-1.0)
+        for m, g in enumerate(gradients):
+            grad.addcmul_(weights[..., m, k, None], g)
+        if before is None:
+            after.copy_(grad)
+        else:
+            torch.add(before, grad, out=after)
+        grad_keyed += scaled.flatten(0, -2).T @ v.flatten(0, -2)
+    return grad_keyed
+
+
+class _Read(ctypes.Structure):
+    """`struct read`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("tokens", "width", "queries", "sources", "part")),
+        ("value", ctypes.POINTER(ctypes.c_void_p)),
+        ("inverse_rms", ctypes.POINTER(ctypes.c_void_p)),
+        ("keyed", ctypes.c_void_p),
+        ("scores", ctypes.c_void_p),
+        ("mix", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_mix", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_before", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_after", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_keyed", ctypes.c_void_p),
+    )
+
+
+class _Sum(ctypes.Structure):
+    """`struct sum`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("tokens", "width", "part")),
+        ("eps", ctypes.c_float),
+        ("narrow", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("running", "delta", "value", "inverse_rms")),
+    )
+
+
+def _kernel(queries: int, sources: int, *tensors: Tensor | None) -> ctypes.CDLL | None:
+    """The compiled read, where it can take these tensors: dense float32 on the CPU."""
+    fits = queries <= MOST_QUERIES and sources <= MOST_SOURCES
+    for t in tensors:
+        fits = fits and (t is None or (t.dtype == torch.float32 and t.is_contiguous() and t.device.type == "cpu"))
+    return compiler.library(__file__) if fits else None
 
 
 def depth_read_reference(

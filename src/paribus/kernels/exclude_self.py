@@ -10,17 +10,21 @@ norm. Backwards 1/|v| can blow up: |dv| <= s |g| |y| / |v| (Cauchy-Schwarz on
 the parts of y and g along u and across it). Hence one rule, RELATIVE_EPS, and no eps that removes a part.
 """
 
+import ctypes
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from paribus.kernels import compiler, passes
 from paribus.kernels.precision import rescaled, wide
 from paribus.shapes import GroupedHeads, GroupValues, PerHead
 
+MOST_WIDTH = 1024
+"""features of a head that the compiled exclusion takes (`exclude_self.c`); operators take any number"""
 RELATIVE_EPS = 2.0**-20
 """A row passes unchanged, forwards and backwards, where max|v| <= RELATIVE_EPS max|y|, and so where v is zero. For all
 other rows |dv| < s |g| sqrt(head_width) / RELATIVE_EPS. A millionth: far below any value that attention aggregates
@@ -54,54 +58,185 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
 
 
+def _features(width: int) -> float:
+    """The power of two that is no less than the width."""
+    return 2.0 ** math.ceil(math.log2(width))
+
+
 def _coefficient(y: Tensor, w: Tensor, squared: Tensor) -> Tensor:
     """y.w / w.w. A sum over features may leave float32 where no feature does: it is formed of w over a power of two
     that is no less than their number, which changes no bit."""
-    features = 2.0 ** math.ceil(math.log2(w.shape[-1]))
+    features = _features(w.shape[-1])
     return _dot(y, w / features) / squared * features
 
 
 class _ExcludeSelf(Function):
-    """Keeps y and v, which attention's backward holds anyway, and numbers of one a head. With w = v / max|v|,
-    (y.u) u = along * w where along = y.w / w.w, and (g.u) u = across * w where across = g.w / w.w."""
+    """Keeps y and v, which attention's backward holds anyway. With w = v / max|v|, (y.u) u = along * w where
+    along = y.w / w.w, and (g.u) u = across * w where across = g.w / w.w."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
-        y_full, v_full = wide(y), wide(v)
-        largest_v = _largest(v_full)
-        passing = _passing(y_full, largest_v)
-        w = _direction(v_full, largest_v)
-        squared = _dot(w, w)
-        along = _coefficient(y_full, w, squared).masked_fill_(passing, 0.0)
-        z = torch.addcmul(y_full, along * strength, w, value=-1.0)
         of_strength = [strength] if isinstance(strength, Tensor) else []
         ctx.strength = strength
-        ctx.save_for_backward(y, v, largest_v, squared, along, passing, *of_strength)
-        return z.to(y.dtype)
+        ctx.save_for_backward(y, v, *of_strength)
+        return _excluded(y, v, strength)
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator's stub drops parameter names)
         ctx: Any, grad_z: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        y, v, largest_v, squared, along, passing, *of_strength = ctx.saved_tensors
-        strength = of_strength[0] if of_strength else ctx.strength
-        g, w = wide(grad_z), _direction(wide(v), largest_v)
-        across = (_dot(g, w) / squared).masked_fill_(passing, 0.0)
-        removed = across * strength
-        grad_y = torch.addcmul(g, removed, w, value=-1.0)
-        grad_v = grad_strength = None
-        if ctx.needs_input_grad[1]:
-            # An infinite divisor makes a passing row exactly zero. y / |v| is bounded where 1 / |v| is not.
-            scale = largest_v.clamp_min(torch.finfo(w.dtype).tiny).masked_fill(passing, torch.inf)
-            along_scaled = along / scale
-            grad_v = (wide(y) / scale).mul_(-removed)
-            grad_v.addcmul_(g, along_scaled * strength, value=-1.0)
-            grad_v.addcmul_(w, along_scaled * removed, value=2.0)
-            grad_v = grad_v.sum_to_size(v.shape).to(v.dtype)
-        if of_strength and ctx.needs_input_grad[2]:
-            grad_strength = -(along * across * squared).sum_to_size(strength.shape).to(strength.dtype)
-        return grad_y.to(y.dtype), grad_v, grad_strength
+        y, v, *of_strength = ctx.saved_tensors
+        _, of_v, of_s = ctx.needs_input_grad
+        return _gradients(y, v, of_strength[0] if of_strength else ctx.strength, grad_z, of_v=of_v, of_strength=of_s)
+
+
+def _excluded(y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
+    kernel = _kernel(y, v, strength)
+    if kernel is None:
+        parts = _Parts.of(y, v)
+        return torch.addcmul(wide(y), parts.along * strength, parts.w, value=-1.0).to(y.dtype)
+    z, tokens = torch.empty(y.shape, dtype=y.dtype), y.shape[0] * y.shape[1]
+    strengths = _strengths(y, strength)
+    passes.run(
+        kernel.exclude_forward,
+        _Exclusion(**_sizes(y, v, strengths), z_stride=z.stride()[:4], y=y.data_ptr(), v=v.data_ptr(), z=z.data_ptr()),
+        tokens,
+    )
+    return z
+
+
+def _gradients(
+    y: Tensor, v: Tensor, strength: float | Tensor, grad_z: Tensor, *, of_v: bool, of_strength: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    kernel = _kernel(y, v, strength, grad_z)
+    if kernel is None:
+        return _gradients_by_operators(y, v, strength, grad_z, of_v=of_v, of_strength=of_strength)
+    batch, time, kv_heads, group, width = y.shape
+    tokens = batch * time
+    strengths = _strengths(y, strength)
+    grad_y = torch.empty_like(y)
+    if grad_y.stride() != y.stride():  # of a y that is not dense
+        y = y.contiguous()
+        grad_y = torch.empty_like(y)
+    grad_v = torch.empty((batch, time, kv_heads, 1, width), dtype=v.dtype) if of_v else None
+    by_part = torch.empty((passes.parts(tokens), kv_heads, group, 1)) if of_strength else None
+    passes.run(
+        kernel.exclude_backward,
+        _Exclusion(
+            **_sizes(y, v, strengths),
+            z_stride=grad_z.stride()[:4],
+            y=y.data_ptr(),
+            v=v.data_ptr(),
+            z=grad_y.data_ptr(),
+            grad=grad_z.data_ptr(),
+            grad_v=None if grad_v is None else grad_v.data_ptr(),
+            grad_strength=None if by_part is None else by_part.data_ptr(),
+        ),
+        tokens,
+    )
+    grad_strength = None
+    if by_part is not None and isinstance(strength, Tensor):
+        grad_strength = by_part.sum(0).sum_to_size(strength.shape).to(strength.dtype)
+    return grad_y, grad_v, grad_strength
+
+
+class _Parts(NamedTuple):
+    """Of a row of y and its v, float32 or wider."""
+
+    w: Tensor
+    largest_v: Tensor
+    squared: Tensor
+    """w.w"""
+    along: Tensor
+    """y.w / w.w; zero where the row passes"""
+    passing: Tensor
+
+    @classmethod
+    def of(cls, y: Tensor, v: Tensor) -> "_Parts":
+        y, v = wide(y), wide(v)
+        largest_v = _largest(v)
+        passing = _passing(y, largest_v)
+        w = _direction(v, largest_v)
+        squared = _dot(w, w)
+        return cls(w, largest_v, squared, _coefficient(y, w, squared).masked_fill_(passing, 0.0), passing)
+
+
+def _gradients_by_operators(
+    y: Tensor, v: Tensor, strength: float | Tensor, grad_z: Tensor, *, of_v: bool, of_strength: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    w, largest_v, squared, along, passing = _Parts.of(y, v)
+    g = wide(grad_z)
+    across = (_dot(g, w) / squared).masked_fill_(passing, 0.0)
+    removed = across * strength
+    grad_y = torch.addcmul(g, removed, w, value=-1.0)
+    grad_v = grad_strength = None
+    if of_v:
+        # An infinite divisor makes a passing row exactly zero. y / |v| is bounded where 1 / |v| is not.
+        scale = largest_v.clamp_min(torch.finfo(w.dtype).tiny).masked_fill(passing, torch.inf)
+        along_scaled = along / scale
+        grad_v = (wide(y) / scale).mul_(-removed)
+        grad_v.addcmul_(g, along_scaled * strength, value=-1.0)
+        grad_v.addcmul_(w, along_scaled * removed, value=2.0)
+        grad_v = grad_v.sum_to_size(v.shape).to(v.dtype)
+    if of_strength and isinstance(strength, Tensor):
+        grad_strength = -(along * across * squared).sum_to_size(strength.shape).to(strength.dtype)
+    return grad_y.to(y.dtype), grad_v, grad_strength
+
+
+class _Exclusion(ctypes.Structure):
+    """`struct exclusion`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "time", "kv_heads", "group", "width", "part")),
+        *((name, ctypes.c_int32) for name in ("narrow_y", "narrow_v")),
+        ("features", ctypes.c_float),
+        ("y_stride", ctypes.c_int64 * 4),
+        ("z_stride", ctypes.c_int64 * 4),
+        ("v_stride", ctypes.c_int64 * 3),
+        ("strength_stride", ctypes.c_int64 * 2),
+        *((name, ctypes.c_void_p) for name in ("y", "v", "strength", "z", "grad", "grad_v", "grad_strength")),
+    )
+
+
+def _strengths(y: Tensor, strength: float | Tensor) -> Tensor:
+    """[kv_head group], by view where it is a tensor of that type already."""
+    if not isinstance(strength, Tensor):
+        return torch.full((), strength).expand(y.shape[2:4])
+    return strength.float().expand(*y.shape[2:4], 1)[..., 0]
+
+
+def _sizes(y: Tensor, v: Tensor, strengths: Tensor) -> dict[str, Any]:
+    batch, time, kv_heads, group, width = y.shape
+    return {
+        "batch": batch,
+        "time": time,
+        "kv_heads": kv_heads,
+        "group": group,
+        "width": width,
+        "part": passes.PART,
+        "narrow_y": y.dtype == torch.bfloat16,
+        "narrow_v": v.dtype == torch.bfloat16,
+        "features": _features(width),
+        "y_stride": y.stride()[:4],
+        "v_stride": v.stride()[:3],
+        "strength_stride": strengths.stride(),
+        "strength": strengths.data_ptr(),
+    }
+
+
+def _kernel(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) -> ctypes.CDLL | None:
+    """The compiled exclusion, where it can take these tensors: one value a group, float32 or bfloat16, on the CPU."""
+    if y.ndim != 5 or v.shape != (*y.shape[:3], 1, y.shape[4]) or y.shape[-1] > MOST_WIDTH:
+        return None
+    if isinstance(strength, Tensor) and (strength.ndim > 3 or strength.shape[-1:] not in ((), (1,))):
+        return None
+    tensors = (y, v, *further, *((strength,) if isinstance(strength, Tensor) else ()))
+    fits = all(t.dtype in (torch.float32, torch.bfloat16) and t.device.type == "cpu" for t in tensors)
+    rows = all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (y, v, *further)) and all(
+        t.dtype == y.dtype for t in further
+    )
+    return compiler.library(__file__) if fits and rows else None
 
 
 def own_component(y: GroupedHeads, v: GroupValues) -> tuple[Tensor, GroupValues]:

@@ -17,8 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from paribus.kernels.depth_read import inverse_rms
-from paribus.kernels.precision import wide
+from paribus.kernels.depth_read import publish
 from paribus.mechanisms.contract import Geometry, Kept, Reads, Seam, Site, Tap, Tensors
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING
@@ -28,7 +27,6 @@ from paribus.mechanisms.depth.reads import (
     DepthRead,
     Memory,
     ReadPlan,
-    Source,
     depth_parameters,
     depth_read_flops,
     kept_of_depth_reads,
@@ -50,11 +48,8 @@ class BlockResiduals(DeclaredModule):
         self.attention, self.mlp = nn.ModuleList(reads[Site.ATTENTION]), nn.ModuleList(reads[Site.MLP])
         [self.output] = reads[Site.OUTPUT]
 
-    def _publish(self, value: Stream) -> Source:
-        return Source(value, inverse_rms(value, self.eps))
-
     def open(self, x0: Stream) -> Memory:
-        return Memory((self._publish(wide(x0)),), None)
+        return Memory((publish(x0, self.eps),), None)
 
     def read(self, memory: Memory, layer: int, site: Site, tap: Tap | None) -> Reads:
         read = (self.attention if site is Site.ATTENTION else self.mlp)[layer]
@@ -62,8 +57,7 @@ class BlockResiduals(DeclaredModule):
         return read.plan.assign(read(memory.sources, layer, site, tap))
 
     def write(self, memory: Memory, delta: Stream, layer: int, site: Site) -> Memory:
-        delta = delta.to(memory.finished[0].value.dtype)
-        running = self._publish(delta if memory.running is None else memory.running.value + delta)
+        running = publish(delta, self.eps, memory.running)
         if self.layout.ends_block(2 * layer + (site is Site.MLP)):
             return Memory((*memory.finished, running), None)
         return Memory(memory.finished, running)

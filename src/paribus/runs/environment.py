@@ -1,4 +1,4 @@
-"""On what a cell ran: versions, processor, code. Reads metadata only; imports none of the packages it names.
+"""On what a cell ran: versions, processor, code, kernels. Reads metadata only; imports none of the packages it names.
 
 Nothing of it comes from the process' environment variables, names of users, or places on the machine. What an error
 says may hold some of them: before it goes on record, `without_secrets` takes out what must not be read by others.
@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import paribus
+from paribus.kernels import compiler
 
 PACKAGES = ("torch", "numpy", "scipy", "tokenizers", "pyarrow", "safetensors")
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|PROXY|CREDENTIAL|PRIVATE|COOKIE|AUTH|API_?KEY|ACCESS_?KEY", re.IGNORECASE)
@@ -24,9 +25,13 @@ _USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s@'\"]+@")
 """user and password in https://user:password@host, as git remotes and proxies have it"""
 
 
-@cache
 def environment() -> dict[str, str]:
     """Name -> value, all text, for the record and the report."""
+    return {**_of_process(), "kernels": compiler.in_use()}
+
+
+@cache
+def _of_process() -> dict[str, str]:
     versions = {package: _version(package) for package in PACKAGES}
     return {
         "paribus": paribus.__version__,

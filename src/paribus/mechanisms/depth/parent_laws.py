@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus.kernels.depth_read import inverse_rms
+from paribus.kernels.depth_read import Source, inverse_rms
 from paribus.mechanisms.contract import PRENORM, Bench, Law, Reads, Site, Tap, largest
 from paribus.mechanisms.depth.laws import (
     FINITE_PERTURBATION,
@@ -22,7 +22,7 @@ from paribus.mechanisms.depth.laws import (
     written,
     zero_query_parity,
 )
-from paribus.mechanisms.depth.reads import DepthRead, Memory, Source
+from paribus.mechanisms.depth.reads import DepthRead, Memory
 
 NAME = "block-attnres"
 LAYOUTS = tuple(routing(NAME, **unit) for unit in ({}, {"blocks": "full"}, {"block_sublayers": 3}, {"block_layers": 2}))

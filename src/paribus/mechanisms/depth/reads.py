@@ -12,19 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paribus.kernels.depth_read import depth_read
+from paribus.kernels.depth_read import Source, depth_read, weights_of
 from paribus.mechanisms.contract import ROUTE, Geometry, Kept, Reads, Site, Tap, Tensors
 from paribus.mechanisms.depth.block_layout import BlockLayout
 from paribus.roles import ONES, ZEROS, DeclaredModule, Role
-from paribus.shapes import InverseRms, Stream
-
-
-@dataclass(frozen=True)
-class Source:
-    """A depth source with the statistic that every later read shares."""
-
-    value: Stream
-    inverse_rms: InverseRms
+from paribus.shapes import Stream
 
 
 @dataclass(frozen=True)
@@ -119,17 +111,15 @@ class DepthRead(DeclaredModule):
             used = tuple(by_name[self.exchanged.get(query.name, query.name)] for query in queries)
         else:
             used = queries
-        mixes, weights = depth_read(
-            [s.value for s in sources],
-            [s.inverse_rms for s in sources],
-            torch.stack([self.get_parameter(query.name) for query in used]),
-            self._gain(used),
+        mixes, scores = depth_read(
+            sources, torch.stack([self.get_parameter(query.name) for query in used]), self._gain(used)
         )
         if tap is not None:
-            routes = {f"{ROUTE}{query.name}": w for query, w in zip(queries, weights.unbind(0), strict=True)}
+            weights = weights_of(scores).unbind(0)
+            routes = {f"{ROUTE}{query.name}": w for query, w in zip(queries, weights, strict=True)}
             rms = torch.stack([s.value.square().mean(-1).sqrt() for s in sources], dim=-1)
             tap(f"{site} depth read", layer, **routes, rms=rms)
-        return mixes.unbind(0)
+        return mixes
 
     def _gain(self, queries: tuple[DepthQuery, ...]) -> Tensor:
         """[width] where the queries share one, else [query width]."""
@@ -161,7 +151,7 @@ def depth_parameters(geometry: Geometry, attention: ReadPlan, mlp: ReadPlan, *fu
 
 
 def kept_of_depth_reads(geometry: Geometry, layout: BlockLayout, attention: ReadPlan, mlp: ReadPlan) -> Kept:
-    """Each source with its statistic, once; per read a score and a weight for each query and source, and the mixes
+    """Each source with its statistic, once; per read a score for each query and source, and the mixes
     beyond the first, which all are one tensor, unless their mean is what the sublayer reads."""
     plans = {Site.ATTENTION: attention, Site.MLP: mlp, Site.OUTPUT: ReadPlan()}
     source = 4.0 * (geometry.width + 1)
@@ -169,7 +159,7 @@ def kept_of_depth_reads(geometry: Geometry, layout: BlockLayout, attention: Read
     for layer, site, sources in layout.reads():
         plan = plans[site]
         beside_the_first = 0 if plan.average else len(plan.queries) - 1
-        layers[layer] += 8.0 * len(plan.queries) * len(sources) + 4.0 * beside_the_first * geometry.width
+        layers[layer] += 4.0 * len(plan.queries) * len(sources) + 4.0 * beside_the_first * geometry.width
     # What a sublayer publishes outlives its layer where the layer ends there, or a block.
     outliving = [s % 2 == 1 or layout.ends_block(s) for s in range(layout.sublayers)]
     for sublayer, outlives in enumerate(outliving):

@@ -99,6 +99,5 @@ def exclusion_flops(geometry: Geometry) -> float:
 
 
 def exclusion_bytes(geometry: Geometry, number: int) -> float:
-    """Kept of one `exclude_self` of a value that is kept already: z; for each query head the coefficient and whether
-    the row passes; for each value the largest element and the square norm."""
-    return number * geometry.heads * geometry.head_width + 5.0 * geometry.heads + 8.0 * geometry.kv_heads
+    """Kept of one `exclude_self` of a value that is kept already: z."""
+    return float(number * geometry.heads * geometry.head_width)
