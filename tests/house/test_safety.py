@@ -35,6 +35,7 @@ ALLOWED = {
     ("running.py", "variables"): "sets CUBLAS_WORKSPACE_CONFIG",
     ("replaying/replay.py", "variables"): "sets CUBLAS_WORKSPACE_CONFIG",
     ("launch/local.py", "network"): "`listen` hears the queue of its own workers; no socket",
+    ("kernels/compiler.py", "variables"): "CC, XDG_CACHE_HOME, its own switch: which compiler, and where libraries lie",
     ("runs/environment.py", "variables"): "takes their values out of texts",
 }
 """by file and rule"""

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paribus.errors import ExperimentFileError
+from paribus.kernels.compiler import operators
 from paribus.kernels.exclude_self import exclude_self_reference
 from paribus.mechanisms import mechanisms, resolve
 from paribus.mechanisms.contract import Geometry, Law, MechanismConfig, Seam, Values
@@ -312,7 +313,7 @@ def operations_per_token(config: MechanismConfig, geometry: Geometry, active: in
     document = torch.zeros(tokens, dtype=torch.long)
     built = [config.build(geometry, layer) for layer in range(geometry.layers)]
     directions = kv_heads * geometry.group * geometry.head_width
-    with torch.no_grad(), _Operations(geometry.head_width) as counted:
+    with torch.no_grad(), operators(), _Operations(geometry.head_width) as counted:
         for output_map in built:
             output_map(y, Values(v, 0.5 * v), document)
     # What the test itself did, and the normalisation of a head's direction (3 an element), which no token repeats.

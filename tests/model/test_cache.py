@@ -274,7 +274,9 @@ def test_under_bfloat16_the_difference_is_that_of_bfloat16(backbone: str):
             of_float32, of_bfloat16 = exact(tokens, document), rounded(tokens, document)
             short = rounded(tokens[:, :11], document[:, :11])
         noise = (of_bfloat16 - of_float32).abs().max()
-        assert 0 < (torch.cat((first, *rest), dim=1) - of_bfloat16).abs().max() <= 4 * noise
+        assert noise > 0
+        # On a processor without products of bfloat16 the two may be equal.
+        assert (torch.cat((first, *rest), dim=1) - of_bfloat16).abs().max() <= 4 * noise
         if "mask" not in arm:
             assert torch.equal(first, short)
         assert {kept.dtype for (_, what), kept in cached._kept.items() if what == "key"} == {torch.bfloat16}

@@ -317,11 +317,13 @@ bench = LawBench()
 model = bench.model({"output_map": {"name": "xsa"}, "value_map": {"name": "value-embedding"}})
 compiled = torch.compile(model, fullgraph=True, backend="eager")
 with torch.no_grad():
-    assert torch.equal(compiled(bench.tokens, bench.document), bench.logits(model))
+    found, exact = compiled(bench.tokens, bench.document), bench.logits(model)
+assert ((found - exact).abs() <= 2.0**-20 * exact.abs().max()).all()
 """
 
 
 def test_checking_the_seams_leaves_the_model_one_graph():
-    # In a process of its own: the shape checks of the tests cannot be compiled.
+    # In a process of its own: the shape checks of the tests cannot be compiled. A compiler is given the mechanisms' own
+    # functions in another form, which rounds otherwise: some roundings of 2^-24.
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

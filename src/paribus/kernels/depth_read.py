@@ -65,7 +65,7 @@ class Sink:
 
     def add(self, gradient: Tensor) -> None:
         """A gradient that others hold too and that therefore stays as it is."""
-        before = self.total
+        before, gradient = self.total, gradient.contiguous()
         if before is None:
             self._keep(gradient, lent=True)
         elif self._lent:
@@ -105,8 +105,12 @@ def inverse_rms(source: Stream, eps: float) -> InverseRms:
 
 def publish(delta: Stream, eps: float, running: Source | None = None) -> Source:
     """running + delta as a source of later reads, in float32 or wider; delta alone where nothing is running."""
+    if torch.compiler.is_compiling():
+        value = wide(delta) if running is None else running.value + delta
+        return Source(value, (value.square().mean(-1, keepdim=True) + eps).rsqrt())
     sink = Sink() if torch.is_grad_enabled() else None
-    value, scale = _Publish.apply(delta, None if running is None else running.value, eps, sink, running)
+    before = None if running is None else running.value
+    value, scale = _Publish.apply(delta, before, eps, sink, None if running is None else running.sink)
     return Source(value, scale, sink)
 
 
@@ -119,13 +123,32 @@ def depth_read(
     `weights_of`.
     """
     full_queries, full_gain = wide(queries), wide(key_gain)
+    if torch.compiler.is_compiling():
+        return _traced(sources, full_queries * full_gain)
     with torch.autocast(queries.device.type, enabled=False):
-        scales = [wide(source.inverse_rms) for source in sources]
-        values = [wide(source.value) for source in sources]
+        scales = [wide(source.inverse_rms).contiguous() for source in sources]
+        values = [wide(source.value).contiguous() for source in sources]
         *mixes, scores = _DepthRead.apply(
             full_queries, full_gain, [source.sink for source in sources], *scales, *values
         )
     return tuple(mixes), scores
+
+
+def _traced(sources: Sequence[Source], keyed: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    """The read in operators that a compiler fuses with what surrounds them, backwards as well."""
+    with torch.autocast(keyed.device.type, enabled=False):
+        by_query = [
+            torch.cat([(wide(s.value) * query).sum(-1, keepdim=True) * s.inverse_rms for s in sources], dim=-1)
+            for query in keyed.unbind(0)
+        ]
+        mixes = []
+        for scores in by_query:
+            weights = torch.softmax(scores, dim=-1)
+            mix = weights[..., 0:1] * sources[0].value
+            for k in range(1, len(sources)):
+                mix = mix + weights[..., k : k + 1] * sources[k].value
+            mixes.append(mix)
+        return tuple(mixes), torch.stack(by_query, dim=-2).detach()
 
 
 def weights_of(scores: DepthScores) -> DepthWeights:
@@ -136,9 +159,9 @@ def weights_of(scores: DepthScores) -> DepthWeights:
 class _Publish(Function):
     @staticmethod
     def forward(
-        ctx: Any, delta: Tensor, running: Tensor | None, eps: float, sink: Sink | None, before: Source | None
+        ctx: Any, delta: Tensor, running: Tensor | None, eps: float, sink: Sink | None, sink_of_running: Sink | None
     ) -> tuple[Tensor, Tensor]:
-        ctx.sink, ctx.before, ctx.dtype = sink, before, delta.dtype
+        ctx.sink, ctx.sink_of_running, ctx.dtype = sink, sink_of_running, delta.dtype
         ctx.set_materialize_grads(False)
         value, scale = _summed(delta, running, eps)
         ctx.mark_non_differentiable(scale)
@@ -153,9 +176,9 @@ class _Publish(Function):
             ctx.sink.add(gradient)
         total: Tensor | None = ctx.sink.take()
         of_running = total
-        if total is not None and ctx.needs_input_grad[1] and ctx.before.sink is not None:
+        if total is not None and ctx.needs_input_grad[1] and ctx.sink_of_running is not None:
             # Reads of `running` that are yet to come in this pass add to this gradient while they write theirs.
-            ctx.before.sink.add(total)
+            ctx.sink_of_running.add(total)
             of_running = None
         of_delta = None if total is None else total.to(ctx.dtype)
         return of_delta, of_running if ctx.needs_input_grad[1] else None, None, None, None
@@ -169,7 +192,7 @@ class _DepthRead(Function):
         ctx: Any, queries: Tensor, key_gain: Tensor, sinks: Sequence[Sink | None], *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         scales, sources = tensors[: len(sinks)], tensors[len(sinks) :]
-        mixes, scores = _read(queries * key_gain, scales, sources)
+        mixes, scores = _read((queries * key_gain).contiguous(), scales, sources)
         ctx.sinks = sinks
         ctx.save_for_backward(queries, key_gain, scores, *tensors)
         ctx.mark_non_differentiable(scores)
@@ -190,7 +213,8 @@ class _DepthRead(Function):
         ]
         # The backward pass may run under the caller's autocast, whatever the forward pass ran under.
         with torch.autocast(queries.device.type, enabled=False):
-            grad_keyed = _read_backward(queries * key_gain, scales, sources, scores, gradients[:-1], rooms)
+            keyed = (queries * key_gain).contiguous()
+            grad_keyed = _read_backward(keyed, scales, sources, scores, [g.contiguous() for g in gradients[:-1]], rooms)
         grad_queries, grad_gain = grad_keyed * key_gain, grad_keyed * queries
         if key_gain.ndim == 1:
             grad_gain = grad_gain.sum(0)
@@ -206,26 +230,26 @@ Room = tuple[Tensor | None, Tensor]
 
 def _summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """(value, inverse root mean square [batch time 1])."""
-    kernel = _kernel(1, 1, running, *(() if delta.dtype == torch.bfloat16 else (delta,)))
     dtype = torch.promote_types(delta.dtype, torch.float32)
-    if kernel is None or dtype != torch.float32 or not delta.is_contiguous():
+    delta = delta.contiguous()
+    kernel = _kernel(1, 1, running) if delta.device.type == "cpu" and dtype == torch.float32 else None
+    if kernel is None or delta.dtype not in (torch.float32, torch.bfloat16):
         value = delta.to(dtype) if running is None else running + delta.to(running.dtype)
-        value = value.view_as(value) if value is delta else value
-        return value, inverse_rms(value, eps)
+        return value.view_as(value), inverse_rms(value, eps)
     same = running is None and delta.dtype == torch.float32
     value = delta.view_as(delta) if same else torch.empty_like(delta, dtype=torch.float32)
     scale = torch.empty((*delta.shape[:-1], 1), dtype=torch.float32)
     tokens = scale.numel()
     arguments = _Sum(
-        tokens,
-        delta.shape[-1],
-        passes.PART,
-        eps,
-        delta.dtype == torch.bfloat16,
-        None if running is None else running.data_ptr(),
-        delta.data_ptr(),
-        None if same else value.data_ptr(),
-        scale.data_ptr(),
+        tokens=tokens,
+        width=delta.shape[-1],
+        part=passes.PART,
+        eps=eps,
+        narrow=delta.dtype == torch.bfloat16,
+        running=None if running is None else running.data_ptr(),
+        delta=delta.data_ptr(),
+        value=None if same else value.data_ptr(),
+        inverse_rms=scale.data_ptr(),
     )
     passes.run(kernel.sum_forward, arguments, tokens)
     return value, scale
@@ -280,10 +304,9 @@ def _read_backward(
     """Writes each source's gradient into its room, on top of what is there, and returns the gradient of `keyed`."""
     queries, width = keyed.shape
     before, after = [old for old, _ in rooms], [new for _, new in rooms]
-    kernel = _kernel(queries, len(sources), keyed, *scales, *sources, *after, *before)
+    kernel = _kernel(queries, len(sources), keyed, *scales, *sources)
     if kernel is None:
         return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms)
-    gradients = [g.contiguous() for g in gradients]
     tokens = scales[0].numel()
     grad_keyed = torch.empty((passes.parts(tokens), queries, width), dtype=torch.float32)
     values, statistics, upstream, old, new = (
@@ -369,10 +392,10 @@ class _Sum(ctypes.Structure):
 
 
 def _kernel(queries: int, sources: int, *tensors: Tensor | None) -> ctypes.CDLL | None:
-    """The compiled read, where it can take these tensors: dense float32 on the CPU."""
+    """The compiled read, where it can take these tensors, which are dense: float32 on the CPU."""
     fits = queries <= MOST_QUERIES and sources <= MOST_SOURCES
     for t in tensors:
-        fits = fits and (t is None or (t.dtype == torch.float32 and t.is_contiguous() and t.device.type == "cpu"))
+        fits = fits and (t is None or (t.dtype == torch.float32 and t.device.type == "cpu"))
     return compiler.library(__file__) if fits else None
 
 

@@ -37,6 +37,10 @@ def exclude_self(y: GroupedHeads, v: GroupValues, strength: float | Tensor) -> G
     `strength` is one number, or a tensor [kv_head group 1] (or what broadcasts like it) that receives a gradient.
     Dot products and subtraction are float32 (float64 stays float64); the result has y's dtype.
     """
+    if torch.compiler.is_compiling():
+        # Operators that a compiler fuses with what surrounds them, backwards as well.
+        coefficient, u = own_component(y, v)
+        return (wide(y) - strength * coefficient * u).to(y.dtype)
     return _ExcludeSelf.apply(y, v, strength)
 
 
@@ -96,6 +100,7 @@ def _excluded(y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
     if kernel is None:
         parts = _Parts.of(y, v)
         return torch.addcmul(wide(y), parts.along * strength, parts.w, value=-1.0).to(y.dtype)
+    y, v = _with_whole_rows(y), _with_whole_rows(v)
     z, tokens = torch.empty(y.shape, dtype=y.dtype), y.shape[0] * y.shape[1]
     strengths = _strengths(y, strength)
     passes.run(
@@ -112,11 +117,12 @@ def _gradients(
     kernel = _kernel(y, v, strength, grad_z)
     if kernel is None:
         return _gradients_by_operators(y, v, strength, grad_z, of_v=of_v, of_strength=of_strength)
+    y, v, grad_z = (_with_whole_rows(t) for t in (y, v, grad_z))
     batch, time, kv_heads, group, width = y.shape
     tokens = batch * time
     strengths = _strengths(y, strength)
     grad_y = torch.empty_like(y)
-    if grad_y.stride() != y.stride():  # of a y that is not dense
+    if grad_y.stride() != y.stride():  # of a y that overlaps itself or has gaps
         y = y.contiguous()
         grad_y = torch.empty_like(y)
     grad_v = torch.empty((batch, time, kv_heads, 1, width), dtype=v.dtype) if of_v else None
@@ -233,10 +239,12 @@ def _kernel(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) ->
         return None
     tensors = (y, v, *further, *((strength,) if isinstance(strength, Tensor) else ()))
     fits = all(t.dtype in (torch.float32, torch.bfloat16) and t.device.type == "cpu" for t in tensors)
-    rows = all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (y, v, *further)) and all(
-        t.dtype == y.dtype for t in further
-    )
-    return compiler.library(__file__) if fits and rows else None
+    return compiler.library(__file__) if fits and all(t.dtype == y.dtype for t in further) else None
+
+
+def _with_whole_rows(t: Tensor) -> Tensor:
+    """A tensor whose last axis lies together in memory; the others may lie as they like."""
+    return t if t.stride(-1) == 1 else t.contiguous()
 
 
 def own_component(y: GroupedHeads, v: GroupValues) -> tuple[Tensor, GroupValues]:

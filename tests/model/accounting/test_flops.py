@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from paribus.kernels.compiler import operators
 from paribus.mechanisms.contract import ROUTE, MechanismConfig, Seam
 from paribus.model.accounting.flops import (
     attended_positions,
@@ -64,7 +65,8 @@ def test_forward_flops_of_arms_equal_the_counted_matrix_products_up_to_what_is_s
     mean length, and of a mechanism also what is no matrix product: the projection of XSA; the mix (half of a read's
     work for each query and source) and the mean squares of a depth routing."""
     time, geometry_width = config.context_length, config.width
-    counted = counted_flops(build(arm), tokens)
+    with operators():
+        counted = counted_flops(build(arm), tokens)
     mechanisms = mechanisms_of(arm)
     formula = forward_flops_per_token(config, mechanisms)
     acausal = config.layers * 4 * config.width * (time - (time + 1) / 2)
