@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from paribus.checking import run_gates
-from paribus.costing import measure_missing_costs
+from paribus.costing.running import measure_missing_costs
 from paribus.errors import StudyFolderError
 from paribus.evaluating.command import ask_declared, declared_jobs
 from paribus.experiment import loading

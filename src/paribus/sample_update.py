@@ -1,46 +1,94 @@
 """One update of an arm on random tokens: how long it takes here, and how much memory."""
 
+import os
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from paribus.data.order import Batch
 from paribus.experiment.plan import ArmAtScale
 from paribus.model.build import build_model
+from paribus.optim.groups import build_optimisers
 from paribus.optim.schedule import PEAK
 from paribus.seeds import generator
-from paribus.train.state import TrainState
 from paribus.train.step import update
 
-Step = Callable[[], float]
+Step = Callable[[], object]
+"""makes one update; what it returns is its own affair"""
 
 
-def stepper(arm: ArmAtScale, device: torch.device, micro_batch_rows: int, recompute: bool = False) -> Step:
-    """A function that makes one update of the arm and returns its seconds, the device's work included.
+class Spent(NamedTuple):
+    """What one update took here, the device's work included."""
 
-    `micro_batch_rows` of 0 takes the whole batch; `recompute` keeps no activations inside layers.
+    wall_seconds: float
+    cpu_seconds: float
+    """of this process on all of its threads; a GPU's work is no part of it"""
+
+
+@dataclass
+class SampleUpdate:
+    """An arm that makes one update of the same random batch at every call, and says what it took."""
+
+    model: nn.Module
+    optimisers: list[Optimizer]
+    batch: Batch
+    rows: int
+    """of one forward pass"""
+    gradient_clip_norm: float | None
+    device: torch.device
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """entered around every update"""
+    finished: int = 0
+
+    def __call__(self) -> Spent:
+        with self.within():
+            wait_for(self.device)
+            wall, cpu = time.perf_counter(), time.process_time()
+            update(
+                self.model,
+                self.optimisers,
+                self.batch,
+                self.finished,
+                PEAK,
+                self.rows,
+                gradient_clip_norm=self.gradient_clip_norm,
+            )
+            wait_for(self.device)
+            spent = Spent(time.perf_counter() - wall, time.process_time() - cpu)
+        self.finished += 1
+        return spent
+
+
+def stepper(
+    arm: ArmAtScale,
+    device: torch.device,
+    micro_batch_rows: int,
+    recompute: bool = False,
+    *,
+    made: Callable[[nn.Module], nn.Module] = lambda model: model,
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> SampleUpdate:
+    """An arm ready to make updates, from the same initial values at every call.
+
+    `micro_batch_rows` of 0 takes the whole batch; `recompute` keeps no activations inside layers. `made` is what the
+    model is turned into before it runs, and `within` what every update runs in.
     """
     model = build_model(arm.model, arm.seam_configs, ("cost", arm.scale, 0)).to(device)
     model.recompute = recompute
-    state, batch = TrainState.fresh(model, arm.base.optimiser), random_batch(arm)
-    rows, clip = micro_batch_rows or len(batch.tokens), arm.base.optimiser.gradient_clip_norm
-
-    def step() -> float:
-        _wait_for(device)
-        started = time.perf_counter()
-        update(state.model, state.optimisers, batch, state.step, PEAK, rows, gradient_clip_norm=clip)
-        _wait_for(device)
-        state.step += 1
-        return time.perf_counter() - started
-
-    return step
+    optimiser, batch = arm.base.optimiser, random_batch(arm)
+    optimisers = build_optimisers(model, optimiser)
+    rows = micro_batch_rows or len(batch.tokens)
+    return SampleUpdate(made(model), optimisers, batch, rows, optimiser.gradient_clip_norm, device, within)
 
 
 def micro_batch(arm: ArmAtScale, device: torch.device, rows: int, recompute: bool = False) -> Step:
@@ -49,11 +97,9 @@ def micro_batch(arm: ArmAtScale, device: torch.device, rows: int, recompute: boo
     model.recompute = recompute
     batch = random_batch(arm, rows)
 
-    def step() -> float:
-        started = time.perf_counter()
+    def step() -> None:
         update(model, [], batch, 0, PEAK, rows)
-        _wait_for(device)
-        return time.perf_counter() - started
+        wait_for(device)
 
     return step
 
@@ -107,6 +153,26 @@ def peak_bytes(step: Step, device: torch.device) -> int:
     return allocations.most
 
 
+def profiled_peak_bytes(step: Step, device: torch.device) -> int:
+    """As `peak_bytes`, by the allocator's own account: also what kernels allocate inside one operation.
+
+    On a GPU the allocator keeps the peak itself; on a CPU torch's profiler records every allocation.
+    """
+    if device.type == "cuda":
+        return peak_bytes(step, device)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it says on stderr that it starts and stops
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step()
+    results = profile.profiler.kineto_results if profile.profiler is not None else None
+    assert results is not None
+    changes = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
+    now = most = 0
+    for _, size in sorted(changes, key=lambda change: change[0]):  # a stable sort: what is simultaneous keeps its order
+        now += size
+        most = max(most, now)
+    return most
+
+
 class _Allocations(TorchDispatchMode):
     """Adds up the storages that operations return, for as long as anything holds them."""
 
@@ -136,6 +202,6 @@ class _Allocations(TorchDispatchMode):
             self.most = max(self.most, self.now)
 
 
-def _wait_for(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

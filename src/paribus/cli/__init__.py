@@ -18,6 +18,7 @@ FAMILIES = (
     "catalogue",
     "trying",
     "training",
+    "benching",
     "reading",
     "replaying",
     "keeping",

@@ -1,4 +1,4 @@
-"""What trains the cells of a study, or times them. Ctrl-C leaves each of them resumable."""
+"""What trains the cells of a study. Ctrl-C leaves each of them resumable."""
 
 from typing import Annotated
 
@@ -122,30 +122,3 @@ def calibrate(
         showing.show(outcome.read, console)
     if found.state is not State.CALIBRATED:
         raise typer.Exit(1)
-
-
-@app.command()
-def cost(file: File, runs: Runs = RUNS, scale: ScaleName = None, as_json: AsJson = False) -> None:
-    """Time an update of every arm against the others, in interleaved turns on this machine, and put it on record."""
-    from paribus.costing import measure_missing_costs, show
-    from paribus.experiment import loading
-    from paribus.experiment.plan import resolve_arms
-    from paribus.runs.study_folder import StudyFolder
-    from paribus.tuning.reading import tuned
-
-    import_from_here()
-    declared = loading.load(file, scale)
-    console = open_console(as_json)
-    with loading.naming(file):
-        experiment = tuned(declared, runs) or declared
-        arms = resolve_arms(experiment)
-    folder = StudyFolder(runs / experiment.study)
-    folder.claim_for(experiment.study)
-    measure_missing_costs(experiment, arms, folder, console, again=True)
-    found = {name: folder.cost(name) for name in experiment.scales}
-    if as_json:
-        print_json(found)
-        return
-    for name, measured in found.items():
-        if measured is not None:
-            show(measured, name, console)

@@ -39,7 +39,7 @@ class ReadStudy:
 
         None and no reason where nobody measured.
         """
-        anew = "`paribus cost` measures anew"
+        anew = "`paribus bench` measures anew"
         try:
             found = self.folder.cost(scale)
         except StudyFolderError as error:

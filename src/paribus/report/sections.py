@@ -196,7 +196,7 @@ def _cost(content: ReportContent, rows: Sequence[Shown]) -> Part:
     title = "Cost"
     if not content.costs:
         how = (
-            "No step time is recorded beside a contrast: `paribus cost` measures arms side by side on one host. Wall "
+            "No step time is recorded beside a contrast: `paribus bench` measures arms side by side on one host. Wall "
             "times of training runs are no comparison."
         )
         return Absent(title, how)

@@ -51,18 +51,18 @@ def costs(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[CostRow]:
 def _not_usable(study: ReadStudy, scale: str, contrast: spec.Contrast, measured: Mapping[str, Any] | None) -> str:
     """Why a measurement of time says nothing about the present arms; empty where it does."""
     if measured is None:
-        return "The time of an update was not measured; `paribus cost` does it."
+        return "The time of an update was not measured; `paribus bench` does it."
     try:
         arms, code = measured["identity"]["arms"], measured["identity"]["code"]
         for arm in contrast.arms:
             declared = spec.declared(study.experiment, scale, arm)
             if code.get(arm) != study.code_digests.get((scale, arm)) or arms.get(arm) != declared:
-                return f"The time of {arm} was measured under another file or code; `paribus cost` measures it anew."
+                return f"The time of {arm} was measured under another file or code; `paribus bench` measures it anew."
         rounds = {len(measured["seconds"][arm]) for arm in (*contrast.arms, measured["again"]["column"])}
         whole = len(rounds) == 1 and {*contrast.arms} <= measured["bytes_for_backward"].keys() and measured["host"]
     except (KeyError, TypeError, AttributeError):
         whole = False
-    return "" if whole else "The measurement of time is damaged and not used; `paribus cost` measures it anew."
+    return "" if whole else "The measurement of time is damaged and not used; `paribus bench` measures it anew."
 
 
 def _ratio(measured: Mapping[str, Any], contrast: spec.Contrast) -> StepRatio:

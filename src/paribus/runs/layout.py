@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
+COST_FORMAT = 2
+"""version of cost/<scale>.json: 2 has blocks, CPU time, the profiler's peak and the parts of an update"""
 
 
 class _Record(BaseModel):
@@ -144,13 +146,6 @@ class LookLine(_Record):
     rule_digest: str
 
 
-class Twice(_Record):
-    """Which column is a second copy of which arm"""
-
-    arm: str
-    column: str
-
-
 class CostIdentity(_Record):
     """What a measurement of time depends on"""
 
@@ -158,16 +153,36 @@ class CostIdentity(_Record):
     code: dict[str, str]
 
 
+class CostColumn(_Record):
+    """What was timed as one column"""
+
+    arm: str
+    way: str
+    """how it computed; `paribus.costing.ways`"""
+    again: bool
+    """whether it is the second copy of a baseline (A/A)"""
+
+
 class CostRecord(_Record):
     """cost/<scale>.json"""
 
+    format: Annotated[int, Field(ge=COST_FORMAT, le=COST_FORMAT)]
     identity: CostIdentity
     host: str
-    again: Twice
-    seconds: Annotated[dict[str, Annotated[list[Positive], Field(min_length=1)]], Field(min_length=2)]
-    """[round] by column"""
+    columns: Annotated[dict[str, CostColumn], Field(min_length=2)]
+    comparisons: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
+    """[treatment, baseline], by column"""
+    wall_seconds: dict[str, Annotated[list[Positive], Field(min_length=2)]]
+    """[turn] by column; turns 2b and 2b + 1 are those of block b, which runs forwards and then backwards"""
+    cpu_seconds: dict[str, list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]]
+    """the same, of the process on all of its threads"""
     bytes_for_backward: dict[str, Count]
-    """by arm"""
+    """by column that is no second copy; likewise the next two"""
+    peak_bytes: dict[str, Count]
+    parts: dict[str, dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]]
+    """seconds of each part of an update, which took place apart from the timed ones"""
+    batch_tokens: dict[str, Annotated[int, Field(ge=1)]]
+    """of an update, by arm"""
 
 
 class PlannedCell(_Record):
@@ -290,14 +305,29 @@ def fault(kind: Any, value: object) -> str:
 
 
 def cost_fault(value: Any) -> str:
-    """As `fault`, of cost/<scale>.json: each column has every round, and the column measured twice is there."""
+    """As `fault`, of cost/<scale>.json: each column has every turn of whole blocks, and what is compared was timed."""
+    if isinstance(value, Mapping) and "format" not in value and "seconds" in value:
+        return f"format: of an earlier version, which timed no blocks; this one reads format {COST_FORMAT}"
     found = fault(CostRecord, value)
     if found:
         return found
-    if len({len(seconds) for seconds in value["seconds"].values()}) > 1:
-        return "seconds: the columns have different numbers of rounds"
-    if not {value["again"]["arm"], value["again"]["column"]} <= value["seconds"].keys():
-        return "again: names a column that was not timed"
+    columns = value["columns"].keys()
+    for name in ("wall_seconds", "cpu_seconds"):
+        if value[name].keys() != columns:
+            return f"{name}: has other columns than were timed"
+    turns = {len(value[name][column]) for name in ("wall_seconds", "cpu_seconds") for column in columns}
+    if len(turns) > 1:
+        return "wall_seconds, cpu_seconds: the columns have different numbers of turns"
+    if turns.pop() % 2:
+        return "wall_seconds, cpu_seconds: the last block is not whole"
+    if not {column for pair in value["comparisons"] for column in pair} <= columns:
+        return "comparisons: names a column that was not timed"
+    plain = {name for name, column in value["columns"].items() if not column["again"]}
+    for name in ("bytes_for_backward", "peak_bytes", "parts"):
+        if not plain <= value[name].keys():
+            return f"{name}: a column is missing"
+    if not {column["arm"] for column in value["columns"].values()} <= value["batch_tokens"].keys():
+        return "batch_tokens: an arm is missing"
     return ""
 
 

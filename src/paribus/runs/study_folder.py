@@ -131,7 +131,7 @@ class StudyFolder:
 
         StudyFolderError where the record cannot be read.
         """
-        path, remedy = self.path / "cost" / f"{scale}.json", "delete this file alone: `paribus cost` measures anew"
+        path, remedy = self.path / "cost" / f"{scale}.json", "delete this file alone: `paribus bench` measures anew"
         found = _read_table(path, remedy)
         if found is not None and found.get("scale", scale) != scale:
             raise StudyFolderError(

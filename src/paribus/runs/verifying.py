@@ -327,7 +327,7 @@ def _costs(folder: Path) -> Iterator[Fault]:
                 other = value.get("scale", scale) if isinstance(value, dict) else scale
                 return layout.cost_fault(value) or ("" if other == scale else f"it is that of scale {other}")
 
-            yield judged_record(path, fault, "delete this file alone: `paribus cost` measures anew")
+            yield judged_record(path, fault, "delete this file alone: `paribus bench` measures anew")
         else:
             yield stranger(path)
 

@@ -1,61 +1,105 @@
-"""How much longer a step takes, from interleaved rounds on one host.
+"""How much longer a step takes, from mirrored blocks of turns on one host.
 
-Every round times each arm once, so that what drifts between rounds (clocks, temperature, other load) is in both and
-leaves the ratio of a round. Of the n log ratios the g = 0.2 n largest and smallest are trimmed (rounded down, at least
-one), which leaves h = n - 2g. Their mean has the standard error
+A block gives every arm two turns, the second in the reverse order of the first: A B B A, and with more arms
+A B C C B A. All arms then have the same mean place in their block, so that any drift that is linear over a block
+(clocks, temperature, a load that sets in) is in both arms' means and leaves the ratio of a block,
 
-    se = sqrt(SSD_w / (h (h - 1)))        SSD_w: sum of squared deviations of all n after winsorising
+    r_b = ln((A_1 + A_2) / 2) - ln((B_1 + B_2) / 2)
 
-with t on h - 1 degrees of freedom (Tukey and McLaughlin 1963). One slow round moves it no further than the next one.
+The estimate is the median of r_b over blocks: a block that was disturbed counts as one block, however slow it was. Its
+interval is the percentile bootstrap over whole blocks (Efron 1979), because two turns of a block are not independent.
+
+A second copy of the baseline takes part (A/A). What the same program shows against itself is no difference between
+programs: a ratio is only called slower or faster where its interval excludes 1 *and* it lies beyond both ends of the
+A/A interval.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from paribus.errors import ParibusError
+from paribus.seeds import generator
 from paribus.stats.curves import Interval
 from paribus.stats.forms import Array
-from paribus.stats.paired import t_critical
 from paribus.stats.power import count_of
 
-FEWEST_ROUNDS = 5
-TRIMMED_SHARE = 0.2
+TURNS_OF_A_BLOCK = 2
+"""of each arm"""
+FEWEST_BLOCKS = 5
+"""below it the interval would not even reach the outermost blocks' share of 95 %"""
+DRAWS = 4000
+"""resamples; the end of an interval moves by less than a fortieth of its width between generators (20 blocks)"""
+TAIL = 0.025
+
+
+class Reading(StrEnum):
+    """What may be said of a ratio of times. No verdict word: times are facts about a machine."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    NOT_RESOLVED = "not resolved"
 
 
 @dataclass(frozen=True)
 class StepRatio:
     """Seconds per step of the treatment over those of the baseline; above 1 the treatment is slower."""
 
-    rounds: int
-    """Rounds in which both were timed."""
+    blocks: int
+    """in which both were timed"""
     log_ratio: float
-    """Trimmed mean over rounds of ln(ratio); NaN where refused"""
+    """median over blocks of ln(ratio); NaN where refused"""
     se_log_ratio: float
-    """of `log_ratio`, over rounds"""
-    degrees_of_freedom: int
-    mean_log_ratio: float
-    """Of all rounds, beside the trimmed one: far from it where some rounds were disturbed."""
-    again_log_ratio: float | None = None
-    """A/A: the baseline's second column over its first, trimmed likewise; 0 but for what the clock cannot tell apart"""
-    again_se_log_ratio: float | None = None
+    """standard deviation of that median over resampled blocks"""
+    log_interval: Interval
+    """95 %"""
+    again: "StepRatio | None" = None
+    """A/A: the baseline's second copy over its first, from the same blocks"""
     refusal: str = ""
     notes: tuple[str, ...] = ()
 
     @property
+    def rounds(self) -> int:
+        """turns of each arm"""
+        return TURNS_OF_A_BLOCK * self.blocks
+
+    @property
     def ratio(self) -> float:
-        """exp of the trimmed mean"""
         return math.exp(self.log_ratio)
 
-    def interval(self, confidence: float = 0.95) -> Interval | None:
-        """of the ratio; None where refused"""
-        if self.refusal:
-            return None
-        half = t_critical(self.degrees_of_freedom, confidence) * self.se_log_ratio
-        return math.exp(self.log_ratio - half), math.exp(self.log_ratio + half)
+    def interval(self) -> Interval | None:
+        """95 % interval of the ratio; None where refused"""
+        return None if self.refusal else (math.exp(self.log_interval[0]), math.exp(self.log_interval[1]))
+
+    @property
+    def half_width(self) -> float:
+        """of the interval, as a relative difference; NaN where refused"""
+        return (self.log_interval[1] - self.log_interval[0]) / 2
+
+    @property
+    def floor(self) -> float:
+        """Largest |ln(ratio)| in the A/A interval: nothing nearer to 1 is claimed. Infinite without A/A."""
+        if self.again is None or self.again.refusal:
+            return math.inf
+        return max(map(abs, self.again.log_interval))
+
+    @property
+    def reading(self) -> Reading:
+        """The claim, which is refused where the interval holds 1 or the ratio lies within the A/A interval."""
+        low, high = self.log_interval
+        if self.refusal or low <= 0 <= high or abs(self.log_ratio) <= self.floor:
+            return Reading.NOT_RESOLVED
+        return Reading.SLOWER if low > 0 else Reading.FASTER
+
+    def meets(self, target: float) -> bool:
+        """Whether the upper end of the interval is at most the target plus half the A/A interval; never without A/A."""
+        bounds, again = self.interval(), None if self.again is None else self.again.interval()
+        return bounds is not None and again is not None and bounds[1] <= target + (again[1] - again[0]) / 2
 
 
 def require_one_host(hosts: Sequence[str]) -> str:
@@ -78,59 +122,64 @@ def step_ratio(
     again: int | None = None,
     hosts: Sequence[str] | None = None,
 ) -> StepRatio:
-    """The ratio of two columns of `seconds` [round arm] of interleaved rounds.
+    """The ratio of two columns of `seconds` [turn arm]; turns 2b and 2b + 1 are the two of block b.
 
     `again` is the column of a second baseline, timed like the others (A/A). NaN or None marks a time that is missing:
-    its round is left out and said. Fewer than 5 rounds or several hosts come back as a refusal. Times that are not
-    positive, or no such columns, are a ParibusError.
+    its block is left out and said. Fewer than 5 blocks or several `hosts` [turn] come back as a refusal. Times that are
+    not positive, an odd number of turns, or no such columns, are a ParibusError.
     """
     table = np.array(seconds, dtype=np.float64)
     columns = [column for column in (baseline, treatment, again) if column is not None]
-    if table.ndim != 2 or not all(0 <= column < table.shape[1] for column in columns):
+    if table.ndim != 2 or len(table) % TURNS_OF_A_BLOCK or not all(0 <= c < table.shape[1] for c in columns):
         raise ParibusError(
-            "times do not have the axes [round arm]",
-            expected=f"two axes and columns {columns}",
+            "times do not have the axes [turn arm]",
+            expected=f"two axes, {TURNS_OF_A_BLOCK} turns a block and columns {columns}",
             received=f"shape {table.shape}",
-            remedy="give one row for each interleaved round and one column for each arm",
+            remedy="give one row for each turn, whole blocks, and one column for each arm",
         )
     if (table <= 0).any() or np.isinf(table).any():
         raise ParibusError(
             "a time is not a positive number of seconds",
             expected="finite, above 0, or NaN where it is missing",
             received=str(table[(table <= 0) | np.isinf(table)].tolist()),
-            remedy="time the round again",
+            remedy="time the block again",
         )
+    blocks = table.reshape(-1, TURNS_OF_A_BLOCK, table.shape[1]).mean(1)
+    there = np.isfinite(blocks[:, columns]).all(1)
     notes = []
-    there = np.isfinite(table[:, columns]).all(1)
     if missing := int((~there).sum()):
-        notes.append(f"{count_of(missing, 'round')} left out: a time is missing")
-    logs = np.log(table[there])
-    ratios = logs[:, treatment] - logs[:, baseline]
+        notes.append(f"{count_of(missing, 'block')} left out: a time is missing")
+    logs = np.log(blocks[there])
     refusal = require_one_host(hosts) if hosts is not None else ""
-    if not refusal and len(ratios) < FEWEST_ROUNDS:
-        refusal = f"{count_of(len(ratios), 'round')} of times; a ratio needs at least {FEWEST_ROUNDS} interleaved ones"
+    if not refusal and len(logs) < FEWEST_BLOCKS:
+        refusal = (
+            f"{count_of(len(logs), 'block')} of times; a ratio needs at least {FEWEST_BLOCKS}, which are "
+            f"{TURNS_OF_A_BLOCK * FEWEST_BLOCKS} rounds"
+        )
     if refusal:
-        nan = math.nan
-        return StepRatio(len(ratios), nan, nan, 0, nan, refusal=refusal, notes=tuple(notes))
-    mean, error, freedom = _trimmed(ratios)
-    again_mean, again_error = None, None
-    if again is not None:
-        again_mean, again_error, _ = _trimmed(logs[:, again] - logs[:, baseline])
-        if abs(again_mean) > t_critical(freedom, 0.95) * again_error:
-            notes.append(
-                f"the baseline against itself takes {math.exp(again_mean):.4f}x the time: "
-                "the rounds tell the same program apart, so no ratio nearer to 1 than this means anything"
-            )
-    plain = float(ratios.mean())
-    return StepRatio(len(ratios), mean, error, freedom, plain, again_mean, again_error, notes=tuple(notes))
+        return StepRatio(len(logs), math.nan, math.nan, (math.nan, math.nan), None, refusal, tuple(notes))
+    same = None if again is None else _median(logs[:, again] - logs[:, baseline])
+    if same is not None and not same.log_interval[0] <= 0 <= same.log_interval[1]:
+        notes.append(
+            f"the baseline against itself takes {same.ratio:.4f}x the time: the blocks tell the same program apart, and "
+            "no ratio as near to 1 is claimed"
+        )
+    return _median(logs[:, treatment] - logs[:, baseline], same, tuple(notes))
 
 
-def _trimmed(values: Array) -> tuple[float, float, int]:
-    """Trimmed mean, its standard error and degrees of freedom."""
-    count = len(values)
-    cut = max(1, math.floor(TRIMMED_SHARE * count))
+def _median(values: Array, again: StepRatio | None = None, notes: tuple[str, ...] = ()) -> StepRatio:
+    """Median, its bootstrap standard error and percentile interval."""
+    below, above = _middle_ranks(len(values))
     ordered = np.sort(values)
-    winsorised = np.clip(ordered, ordered[cut], ordered[count - cut - 1])
-    left = count - 2 * cut
-    error = math.sqrt(float(((winsorised - winsorised.mean()) ** 2).sum()) / (left * (left - 1)))
-    return float(ordered[cut : count - cut].mean()), error, left - 1
+    medians = (ordered[below] + ordered[above]) / 2
+    low, high = np.quantile(medians, [TAIL, 1 - TAIL])
+    return StepRatio(
+        len(values), float(np.median(values)), float(medians.std()), (float(low), float(high)), again, notes=notes
+    )
+
+
+@cache
+def _middle_ranks(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each resample of `count` blocks, the ranks [draw] of the one or two in its middle. They depend on no value."""
+    drawn = np.sort(generator("step ratio", "bootstrap", count).integers(0, count, (DRAWS, count)), axis=1)
+    return drawn[:, (count - 1) // 2], drawn[:, count // 2]

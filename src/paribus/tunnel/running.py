@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from paribus.checking import require_gates, run_gates
-from paribus.costing import measure_missing_costs
+from paribus.costing.running import measure_missing_costs
 from paribus.errors import ParibusError
 from paribus.experiment import loading
 from paribus.experiment.plan import Cell, resolve_arms
