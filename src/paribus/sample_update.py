@@ -165,7 +165,8 @@ def profiled_peak_bytes(step: Step, device: torch.device) -> int:
         step()
     results = profile.profiler.kineto_results if profile.profiler is not None else None
     assert results is not None
-    changes = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
+    events: list[Any] = results.events()  # whose stub lacks their size
+    changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
     now = most = 0
     for _, size in sorted(changes, key=lambda change: change[0]):  # a stable sort: what is simultaneous keeps its order
         now += size

@@ -1,4 +1,4 @@
-"""Iso-step, iso-FLOP and iso-time against closed forms, scipy and simulation; step ratios against scipy."""
+"""Iso-step, iso-FLOP and iso-time against closed forms, scipy and simulation."""
 
 import math
 
@@ -14,7 +14,7 @@ from paribus.stats.forms import Array
 from paribus.stats.iso import IsoComparison, iso_comparison
 from paribus.stats.multiplier import baseline_and_gap, compute_multiplier
 from paribus.stats.rule import Word
-from paribus.stats.step_ratio import StepRatio, require_one_host, step_ratio
+from paribus.stats.step_ratio import StepRatio, step_ratio
 
 BUDGETS = np.array([1e8, 2e8, 4e8, 8e8])
 
@@ -31,7 +31,8 @@ def losses(name: str, seeds: int = 5, sd: float = 0.002, gain: float = 0.03) -> 
 
 
 def measured(ratio: float, se_log_ratio: float = 0.0) -> StepRatio:
-    return StepRatio(20, math.log(ratio), se_log_ratio, 11, math.log(ratio))
+    log = math.log(ratio)
+    return StepRatio(20, log, se_log_ratio, (log - 2 * se_log_ratio, log + 2 * se_log_ratio))
 
 
 def logarithmic_slopes(baseline: Array) -> Array:
@@ -166,7 +167,7 @@ def test_a_ratio_that_was_not_measured_is_said() -> None:
     assert "not measured in interleaved rounds" in found.time.refusal
     assert "were not given" in found.flops.refusal
     assert found.break_even.multiplier is not None
-    refused = step_ratio(np.ones((3, 2)), 0, 1)
+    refused = step_ratio(np.ones((4, 2)), 0, 1)
     assert iso_comparison(BUDGETS, *losses("unmeasured"), step_time=refused).time.refusal == refused.refusal
 
 
@@ -206,102 +207,3 @@ def test_iso_time_covers_the_truth_with_a_measured_ratio() -> None:
         assert view.interval is not None
         covered += view.interval[0] <= truth <= view.interval[1]
     assert covered >= 0.92 * studies  # two standard errors below 95 % of 200
-
-
-# Step ratios
-
-
-def timed(name: str, rounds: int, ratios: tuple[float, ...] = (1.0, 1.1, 1.0), sd: float = 0.01) -> Array:
-    """Seconds [round arm] with a drift that all arms of a round share."""
-    drift = 0.3 * np.exp(np.cumsum(noise(f"{name} drift", (rounds, 1), 0.05), 0))
-    return drift * np.array(ratios) * np.exp(noise(name, (rounds, len(ratios)), sd))
-
-
-def test_drift_between_rounds_leaves_the_ratio() -> None:
-    seconds = timed("drift", 12, sd=0.0)
-    assert seconds[:, 0].std() / seconds[:, 0].mean() > 0.02
-    found = step_ratio(seconds, 0, 1)
-    assert found.ratio == pytest.approx(1.1, rel=1e-12)
-    assert found.se_log_ratio < 1e-12
-
-
-@pytest.mark.parametrize("rounds", [5, 9, 10, 20, 33])
-def test_the_trimmed_mean_and_its_error_are_those_of_scipy(rounds: int) -> None:
-    seconds = timed("scipy", rounds)
-    logs = np.log(seconds[:, 1] / seconds[:, 0])
-    found = step_ratio(seconds, 0, 1)
-    assert found.log_ratio == pytest.approx(stats.trim_mean(logs, 0.2), rel=1e-12)
-    # Yuen's test of the same sample against itself moved by 1 has sqrt(2) of this error.
-    same = stats.ttest_ind(logs, logs + 1, trim=0.2, equal_var=False)  # pyright: ignore[reportArgumentType]  # int in the stubs
-    statistic = float(np.asarray(same[0]))
-    assert found.se_log_ratio == pytest.approx(-1 / statistic / math.sqrt(2), rel=1e-9)
-    half = stats.t.ppf(0.975, rounds - 2 * (rounds // 5) - 1) * found.se_log_ratio
-    assert found.interval() == pytest.approx((found.ratio * math.exp(-half), found.ratio * math.exp(half)), rel=1e-9)
-    assert found.mean_log_ratio == pytest.approx(logs.mean())
-
-
-@pytest.mark.parametrize("rounds", [5, 10, 20])
-def test_one_slow_round_does_not_move_the_ratio_beyond_the_next_slowest(rounds: int) -> None:
-    seconds = timed("slow", rounds)
-    clean = step_ratio(seconds, 0, 1)
-    slowest = int((seconds[:, 1] / seconds[:, 0]).argmax())
-    seconds[slowest, 1] *= 50
-    found = step_ratio(seconds, 0, 1)
-    assert found.log_ratio == pytest.approx(clean.log_ratio, rel=1e-12)
-    assert found.se_log_ratio == pytest.approx(clean.se_log_ratio, rel=1e-12)
-    assert found.mean_log_ratio > clean.mean_log_ratio + 0.1  # the plain mean beside it shows the disturbance
-
-
-@pytest.mark.parametrize("slow_share", [0.0, 0.05])
-def test_the_interval_of_a_ratio_covers_it(slow_share: float) -> None:
-    studies = 1500
-    draws = generator("tests", "iso", 0, "noise", f"ratio {slow_share}")
-    logs = 0.02 * draws.standard_normal((studies, 20, 2))
-    slow = (draws.random((studies, 20, 2)) < slow_share) * draws.exponential(0.5, (studies, 20, 2))
-    covered = 0
-    for seconds in np.exp(logs + slow) * np.array([1.0, 1.05]):
-        interval = step_ratio(seconds, 0, 1).interval()
-        assert interval is not None
-        covered += interval[0] <= 1.05 <= interval[1]
-    # Approximate: 94.3 % without and 94.9 % with slow rounds in 8,000 studies; 3 standard errors here are 1.8 %.
-    assert 0.925 <= covered / studies <= 0.967
-
-
-def test_a_baseline_that_differs_from_itself_is_said() -> None:
-    honest = step_ratio(timed("again", 20), 0, 1, again=2)
-    assert honest.again_log_ratio == pytest.approx(0, abs=0.02)
-    assert honest.notes == ()
-    biased = step_ratio(timed("again", 20, (1.0, 1.1, 1.05)), 0, 1, again=2)
-    assert any("the baseline against itself takes 1.0" in note for note in biased.notes)
-
-
-def test_rounds_without_a_time_are_left_out_and_said() -> None:
-    seconds = timed("gaps", 8)
-    seconds[2, 1] = np.nan
-    found = step_ratio(seconds.tolist(), 0, 1)
-    assert found.rounds == 7
-    assert found.notes == ("1 round left out: a time is missing",)
-    assert found.log_ratio == step_ratio(np.delete(seconds, 2, 0), 0, 1).log_ratio
-
-
-def test_too_few_rounds_or_several_hosts_are_refused() -> None:
-    few = step_ratio(timed("few", 4), 0, 1)
-    assert "at least 5 interleaved" in few.refusal
-    assert math.isnan(few.log_ratio)
-    assert few.interval() is None
-    hosts = step_ratio(timed("hosts", 8), 0, 1, hosts=["a", "b"] * 4)
-    assert "2 hosts (a, b)" in hosts.refusal
-    assert not step_ratio(timed("hosts", 8), 0, 1, hosts=["a"] * 8).refusal
-
-
-def test_seconds_are_compared_on_one_host_only() -> None:
-    assert require_one_host(["a", "a"]) == ""
-    assert "2 hosts (a, b)" in require_one_host(["b", "a", "b"])
-    assert "no host was recorded" in require_one_host([])
-    assert "no host was recorded" in require_one_host(["a", ""])
-
-
-@pytest.mark.parametrize("seconds", [[[1.0, 0.0]], [[1.0, -2.0]], [[1.0, math.inf]], [1.0, 2.0], [[1.0]]])
-def test_times_that_cannot_be_are_one_clear_error(seconds: list) -> None:
-    with pytest.raises(ParibusError):
-        step_ratio(seconds, 0, 1)

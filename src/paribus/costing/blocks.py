@@ -14,10 +14,10 @@ from paribus.sample_update import Spent
 Update = Callable[[], Spent]
 
 
-def orders(columns: Sequence[str], stream: np.random.Generator) -> Iterator[list[str]]:
+def orders(columns: list[str], stream: np.random.Generator) -> Iterator[list[str]]:
     """The first half of each block, without end."""
     while True:
-        drawn = [columns[place] for place in stream.permutation(len(columns))]
+        drawn: list[str] = [columns[place] for place in stream.permutation(len(columns))]
         for place in range(len(columns)):
             yield drawn[place:] + drawn[:place]
 

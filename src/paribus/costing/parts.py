@@ -11,8 +11,9 @@ of an update belongs to exactly one part (the innermost that is open), so that p
     Muon, AdamW         each optimiser's step
     other               gradients dropped, what is between optimisers
 
-Layers that are computed again in the backward pass count as forward. On a GPU every border waits for the device, which
-takes away what would overlap.
+Layers that are computed again in the backward pass count as forward. On a CPU it is processor time: a part is short
+beside the slice of time that another process takes, and would now and then be given all of it. On a GPU it is wall
+time, and every border waits for the device, which takes away what would overlap.
 """
 
 import statistics
@@ -35,7 +36,7 @@ ROUTING = "forward: routing"
 ROUTED = ("open", "read", "write", "close")
 """methods of the routing that a backbone calls (`paribus.mechanisms.contract.DepthRouting`)"""
 FORWARD = (*SUBLAYERS.values(), *(f"forward: {seam}" for seam in SEAMS), ROUTING, REST)
-UPDATES = 9
+UPDATES = 15
 """of each column"""
 
 
@@ -51,8 +52,14 @@ def measured_parts(updates: Mapping[str, SampleUpdate]) -> dict[str, dict[str, f
     }
 
 
-def parts_of(update: SampleUpdate, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
-    """Seconds of each part of one update."""
+def clock_of(device: torch.device) -> str:
+    """What the parts are measured in, for the page."""
+    return "processor time" if device.type == "cpu" else "wall time"
+
+
+def parts_of(update: SampleUpdate, clock: Callable[[], float] | None = None) -> dict[str, float]:
+    """Seconds of each part of one update. `clock`: by default the one that suits the device."""
+    clock = clock or (time.process_time if update.device.type == "cpu" else time.perf_counter)
     steps = [type(optimiser).__name__ for optimiser in update.optimisers]
     watch = _Watch(update.device, clock, (BATCH, *FORWARD, LOSS, BACKWARD, NORM, *steps, OTHER))
     with _watched(update, watch):

@@ -1,9 +1,9 @@
 """What an update of each arm costs here, measured against the other arms: one protocol for `run` and for `bench`.
 
 Arms take turns in mirrored blocks (`paribus.costing.blocks`) within one process, and every baseline takes part twice:
-what it shows against itself (A/A) is what the machine cannot resolve. Warm-up, compilation, memory and parts of an update
-are other updates than those that are timed. A measurement belongs to one host and one state of the code; it is repeated
-when either is another one, and nothing is ever put together from two machines.
+what it shows against itself (A/A) is what the machine cannot resolve. Warm-up, compilation, memory and the parts of an
+update are other updates than those that are timed. A measurement belongs to one host and one state of the code; it is
+repeated when either is another one, and nothing is ever put together from two machines.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +14,10 @@ import torch
 from rich.console import Console
 
 from paribus.costing.blocks import Turns, orders
-from paribus.costing.parts import measured_parts
+from paribus.costing.parts import clock_of, measured_parts
 from paribus.costing.ways import Way, ways_here
 from paribus.data.progress import Advance
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError, StudyFolderError, nearest
 from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.experiment.plan import ArmAtScale, device_of
@@ -105,8 +105,24 @@ def bench(
         rows = frozen_rows(experiment, arms, folder)
         found[scale] = _shown(experiment, here, effort, choice, rows, console)
         if not choice.is_part:
+            _say_what_is_replaced(folder, scale, found[scale]["host"], console)
             folder.write_cost(scale, found[scale])
     return found
+
+
+def _say_what_is_replaced(folder: StudyFolder, scale: str, host: str, console: Console) -> None:
+    try:
+        earlier = (folder.cost(scale) or {}).get("host", host)
+    except StudyFolderError:
+        return  # it cannot be read, and gives way to one that can
+    if earlier != host:
+        console.print(
+            f"{scale}: the record of another machine ({earlier}) is replaced and not compared: seconds are compared on "
+            "one host only",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def arms_at(experiment: spec.Experiment, arms: Mapping[tuple[str, str], ArmAtScale], scale: str) -> Arms:
@@ -147,7 +163,7 @@ def _reference(experiment: spec.Experiment, arms: Arms) -> str:
 
 
 def identity(experiment: spec.Experiment, arms: Arms) -> dict[str, Any]:
-    """What a measurement depends on: the arms, their code, what is compared with what, the host, and how it computes."""
+    """What a measurement depends on: the arms, their code, what is compared, the host, and how it computes."""
     execution, packages = experiment.execution, environment()
     baselines = {baseline for _, baseline in pairs(experiment, arms)}
     return {
@@ -206,7 +222,7 @@ def measure(
         blocks = len(next(iter(found.wall_seconds.values()))) // TURNS_OF_A_BLOCK
         if effort.resolution and blocks >= FEWEST_BLOCKS_BEFORE_STOPPING and widest(record) <= effort.resolution:
             break
-    record["parts"] = measured_parts(plain)
+    record |= {"parts": measured_parts(plain), "parts_in": clock_of(device)}
     return record
 
 
@@ -221,9 +237,10 @@ def _comparisons(named: Sequence[Pair], arms: Arms, ways: Sequence[str]) -> Iter
             yield (arm, way), (arm, ways[0])
 
 
-def widest(record: Mapping[str, Any]) -> float:
-    """The largest relative half-width of an interval of wall time, A/A included; infinite where there is none yet."""
-    ratios = [found.wall for found in (*against_themselves(record), *compared(record))]
+def widest(record: Mapping[str, Any], clock: str = "wall") -> float:
+    """The largest relative half-width of an interval of wall or cpu time, A/A included; infinite where there is none
+    yet."""
+    ratios = [getattr(found, clock) for found in (*against_themselves(record), *compared(record))]
     return max((ratio.half_width for ratio in ratios if not ratio.refusal), default=float("inf"))
 
 

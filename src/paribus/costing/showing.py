@@ -13,11 +13,14 @@ from paribus.reading.times import (
     compared,
     median_seconds,
     shares_of_parts,
-    time_ratio,
     tokens_per_second,
 )
+from paribus.stats.rounding import MISSING
 from paribus.stats.step_ratio import FEWEST_BLOCKS, TURNS_OF_A_BLOCK, StepRatio
 from paribus.terminal import table
+
+SHARED_BELOW = 0.9
+"""CPU time over wall time of an update on a CPU, where one thread that nobody disturbs has 1"""
 
 
 def show(record: Mapping[str, Any], scale: str, console: Console, target: float | None = None) -> None:
@@ -40,8 +43,8 @@ def show(record: Mapping[str, Any], scale: str, console: Console, target: float 
 def as_json(record: Mapping[str, Any], target: float | None = None) -> dict[str, Any]:
     """The record, with what follows from it."""
     told = {
-        "against_themselves": [_told(record, found, None) for found in against_themselves(record)],
-        "compared": [_told(record, found, target) for found in compared(record)],
+        "against_themselves": [_told(found, None) for found in against_themselves(record)],
+        "compared": [_told(found, target) for found in compared(record)],
         "tokens_per_second": {name: tokens_per_second(record, name) for name in record["parts"]},
         "shares": {name: shares_of_parts(record, name) for name in record["parts"]},
     }
@@ -55,23 +58,23 @@ def misses(record: Mapping[str, Any], target: float) -> list[str]:
 
 def sentences(record: Mapping[str, Any], rounds: int) -> Iterator[str]:
     """Whether the intervals are as narrow as was asked for, and what disturbed the measurement."""
-    asked, width = record.get("resolution"), widest(record)
+    asked, width, narrower = record.get("resolution"), widest(record), widest(record, "cpu")
+    of = f"±{width:.2%} of wall time" + (f", ±{narrower:.2%} of CPU time" if narrower < float("inf") else "")
     if rounds < TURNS_OF_A_BLOCK * FEWEST_BLOCKS:
         yield f"{rounds} rounds: no interval below {TURNS_OF_A_BLOCK * FEWEST_BLOCKS}, so nothing is claimed."
     elif not asked:
-        yield f"All {rounds} rounds that were asked for; the widest interval of wall time is ±{width:.2%}."
+        yield f"All {rounds} rounds that were asked for; the widest interval is {of}."
     elif width <= asked:
-        yield f"Resolution {asked:.2%} reached after {rounds} rounds: every interval of wall time is within ±{width:.2%}."
+        yield f"Resolution {asked:.2%} reached in {rounds} rounds: the widest interval is {of}."
     else:
         yield (
             f"Resolution {asked:.2%} NOT reached in {rounds} rounds, the most that were asked for: the widest interval "
-            f"of wall time is ±{width:.2%}. Smaller differences are not resolved."
+            f"is {of}. More rounds or a quieter machine would narrow it."
         )
     columns = record["wall_seconds"]
     busy = sum(median_seconds(record, name, "cpu_seconds") for name in columns)
     share = busy / sum(median_seconds(record, name) for name in columns)
-    threads = record["identity"].get("execution", {}).get("threads", 1)
-    if "cpu" in record["host"].rpartition(", ")[2] and share < 0.9 * min(threads, 1):
+    if record["parts_in"] != "wall time" and share < SHARED_BELOW:  # beside a GPU the processor waits
         yield f"The processor was at work for {share:.0%} of the wall time: others share this machine."
     for found in (*against_themselves(record), *compared(record)):
         for kind, ratio in (("wall", found.wall), ("CPU", found.cpu)):
@@ -127,12 +130,17 @@ def _parts(record: Mapping[str, Any], plain: Sequence[str]) -> Any:
     parts = dict.fromkeys(part for of in shares.values() for part in of)
     rows = [(part, *(f"{100 * of[part]:.1f}" if part in of else "" for of in shares.values())) for part in parts]
     columns = ("% of an update", *(_arm(record, name) for name in plain))
-    return table("Share of the step by part, from further updates", columns, rows, right=range(1, len(columns)))
+    return table(
+        f"Share of the step by part ({record['parts_in']} of further updates)",
+        columns,
+        rows,
+        right=range(1, len(columns)),
+    )
 
 
 def _numbers(ratio: StepRatio) -> tuple[str, str]:
     bounds = ratio.interval()
-    return ("–", "–") if bounds is None else (f"{ratio.ratio:.4f}", f"{bounds[0]:.4f} to {bounds[1]:.4f}")
+    return (MISSING, MISSING) if bounds is None else (f"{ratio.ratio:.4f}", f"{bounds[0]:.4f} to {bounds[1]:.4f}")
 
 
 def _arm(record: Mapping[str, Any], name: str) -> str:
@@ -155,7 +163,7 @@ def _judged(record: Mapping[str, Any], target: float) -> str:
     return f"Target {target:g}: {said}. A ratio meets it when {rule}."
 
 
-def _told(record: Mapping[str, Any], found: TimeRatio, target: float | None) -> dict[str, Any]:
+def _told(found: TimeRatio, target: float | None) -> dict[str, Any]:
     def numbers(ratio: StepRatio) -> dict[str, Any]:
         bounds = ratio.interval()
         return {

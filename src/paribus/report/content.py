@@ -36,6 +36,7 @@ from paribus.report.of_contrasts import (
     GapForm,
     PairRow,
     PublishedRow,
+    UpdateRow,
 )
 from paribus.report.of_overlap import OverlapRow
 from paribus.report.of_retrieval import RetrievalRow
@@ -83,6 +84,7 @@ __all__ = [
     "TaskRow",
     "TrialRow",
     "TuningSummary",
+    "UpdateRow",
 ]
 
 
@@ -119,6 +121,7 @@ class ReportContent:
     gap_forms: tuple[GapForm, ...] = ()
     budget_summaries: tuple[BudgetSummary, ...] = ()
     costs: tuple[CostRow, ...] = ()
+    updates: tuple[UpdateRow, ...] = ()
     trials: tuple[TrialRow, ...] = ()
     tuning: tuple[TuningSummary, ...] = ()
     published: tuple[PublishedRow, ...] = ()

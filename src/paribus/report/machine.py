@@ -11,14 +11,15 @@ from paribus.report.content import DiagnosticValue, InterventionValue, Measureme
 from paribus.report.door import due
 from paribus.report.evidence import shown_rows
 
-FORMAT = 7
+FORMAT = 8
 """version of the layout
 
 2 added estimates, noise, budgets, costs, tuning, published figures, tasks and file names; 3 what could still be wrong,
 looks, what was held equal, parameters, corpus, environment, the command that repeats it, and measurements; 4
 synthetic tasks, contrasts at other learning rates, and on test documents without overlap; 5 other schedules and other
 values of a field; 6 tasks as one record each, their pairs of checkpoints, CORE, predicted letters, swapped questions; 7
-loss spikes (`spikes`) and runs that diverged, with the first tensor that was not finite (`diverged`).
+loss spikes (`spikes`) and runs that diverged, with the first tensor that was not finite (`diverged`); 8 what an update
+of each arm takes (`updates`), and of `costs` the way of computing, processor time, peaks and A/A intervals.
 """
 
 FACTS = ("caveats", "repeat_command", "pairing_proven", "environment", "corpus")
@@ -36,6 +37,7 @@ RECORDS = (
     "gap_forms",
     "budget_summaries",
     "costs",
+    "updates",
     "trials",
     "tuning",
     "published",

@@ -115,6 +115,44 @@ class CostRow:
     """what follows, or why a number is not there"""
     backward_memory_ratio: float | None = None
     """memory kept for the backward pass, treatment over baseline; not the peak of an update"""
+    way: str = ""
+    """how updates were computed, such as "eager"; empty where nothing was measured"""
+    step_time_reading: str = ""
+    """slower, faster or not resolved; empty where nothing was measured"""
+    same_arm_interval: tuple[float, float] | None = None
+    """of the second copy: nothing within it is claimed"""
+    cpu_time_ratio: float | None = None
+    """of the processor time of an update, treatment over baseline"""
+    cpu_time_ratio_interval: tuple[float, float] | None = None
+    cpu_same_arm_interval: tuple[float, float] | None = None
+    peak_memory_ratio: float | None = None
+    """peak of what an update allocates, treatment over baseline"""
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """What an update of one arm takes on the machine on which it was measured beside the others."""
+
+    scale: str
+    arm: str
+    way: str
+    """how it was computed, such as "eager" """
+    host: str
+    rounds: int
+    tokens_per_second: float
+    wall_seconds: float
+    """median over rounds; likewise the next one"""
+    cpu_seconds: float
+    bytes_for_backward: int
+    """of the tensors that are kept for the backward pass, parameters included"""
+    peak_bytes: int
+    """most that an update allocates at one time, beyond what was there before it"""
+    parts: tuple[str, ...] = ()
+    """of an update"""
+    shares: tuple[float, ...] = ()
+    """of each part; they add up to 1"""
+    parts_in: str = ""
+    """the clock of the parts: processor time or wall time"""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from paribus.report.content import CellRow, CostRow, EstimateRow, ReportContent
+from paribus.report.content import CellRow, CostRow, EstimateRow, ReportContent, UpdateRow
 from paribus.report.evidence import Shown
 from paribus.report.of_answers import (
     CoreDifferenceRow,
@@ -54,6 +54,7 @@ def csv_files(content: ReportContent, rows: Sequence[Shown]) -> dict[str, str]:
         "diverged.csv": _of_records(DivergedRow, content.diverged),
         "estimates.csv": _of_records(EstimateRow, content.estimates),
         "costs.csv": _of_records(CostRow, content.costs),
+        "updates.csv": _of_records(UpdateRow, content.updates),
         "budgets.csv": _table(
             ("contrast", "scale", "budget_tokens", "seed", "difference_nats_per_token"),
             (

@@ -204,7 +204,15 @@ def _cost(content: ReportContent, rows: Sequence[Shown]) -> Part:
     picture = costs.gains_picture(content.costs, "figure-cost", content.loss_unit)
     caption = "Markers: the mean difference; bars: its interval. Steps and seconds may disagree: both are told."
     drawn = () if picture is None else (picture_figure("", caption, picture, "cost"),)
-    found = _tables("cost", [costs.gains_table(content.costs, content.loss_unit), costs.machines_table(content.costs)])
+    found = _tables(
+        "cost",
+        [
+            costs.gains_table(content.costs, content.loss_unit),
+            costs.machines_table(content.costs),
+            costs.updates_table(content.updates),
+            *costs.parts_tables(content.updates),
+        ],
+    )
     return Section("cost", title, (f"Gains: {_WAITS[0].lower()}{_WAITS[1:]}",) if waits else (), drawn, found)
 
 

@@ -15,7 +15,7 @@ from paribus.report.overlap import due_overlap
 from paribus.reporting.answers import answers_content
 from paribus.reporting.budgets import budgets
 from paribus.reporting.caveats import caveats
-from paribus.reporting.costs import costs
+from paribus.reporting.costs import costs, updates
 from paribus.reporting.equality import held_equal
 from paribus.reporting.estimates import across_scales, estimates
 from paribus.reporting.mechanism import diagnostics, interventions, route_changes
@@ -108,6 +108,7 @@ def report_content(
         gap_forms=found.forms,
         budget_summaries=found.summaries,
         costs=tuple(costs(study, verdicts)),
+        updates=tuple(updates(study)),
         tasks=answered.tasks,
         task_pairs=answered.task_pairs,
         core=answered.core,

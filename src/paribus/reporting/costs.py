@@ -1,18 +1,24 @@
-"""What a contrast costs: interleaved step times, FLOPs, and what is left of the gain at equal FLOPs and equal time."""
+"""What a contrast costs: times of an update, FLOPs, and what is left of the gain at equal FLOPs and at equal time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from paribus.experiment import spec
 from paribus.reading.evidence import unit_of
 from paribus.reading.study import ReadStudy
-from paribus.report.content import CostRow
+from paribus.reading.times import (
+    TimeRatio,
+    column_name,
+    median_seconds,
+    shares_of_parts,
+    time_ratio,
+    tokens_per_second,
+)
+from paribus.report.content import CostRow, UpdateRow
 from paribus.reporting.due import DIVERGED, SILENT, confidence_of, losses_by_budget, nll_metric, once
 from paribus.stats.iso import IsoComparison, IsoView, iso_comparison
 from paribus.stats.rule import Verdict, Word
-from paribus.stats.step_ratio import StepRatio, step_ratio
 
 
 def costs(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[CostRow]:
@@ -24,83 +30,136 @@ def costs(study: ReadStudy, verdicts: tuple[Verdict, ...]) -> Iterator[CostRow]:
             continue
         scale = study.experiment.contrast_scale(contrast)
         measured, reason = study.cost(scale)
-        reason = reason or _not_usable(study, scale, contrast, measured)
-        timed = None if measured is None or reason else _ratio(measured, contrast)
+        reason = reason or _not_usable(study, scale, contrast.arms, measured)
+        usable = None if reason else measured
         flop_ratio = flops[scale, contrast.treatment] / flops[scale, contrast.baseline]
         if verdict.word in SILENT or verdict.word is Word.DIVERGENCE:
             why = f"Nothing is left to compare: {DIVERGED}." if verdict.word is Word.DIVERGENCE else ""
-            yield _row(verdict, measured, timed, flop_ratio, None, " ".join(filter(None, (why, reason))), contrast)
+            said = " ".join(filter(None, (why, reason)))
+            for way in _ways(usable, contrast):
+                yield _row(verdict, _timed(usable, contrast, way), flop_ratio, None, said)
             continue
         tokens, seeds, tables = losses_by_budget(study, contrast, verdict)
         treatment, baseline = tables[contrast.treatment], tables[contrast.baseline]
-        found = iso_comparison(
-            tokens,
-            baseline,
-            treatment,
-            flop_ratio=flop_ratio,
-            step_time=timed,
-            at_tokens=tokens[-1],
-            seeds=seeds,
-            unit=unit_of(study.experiment, contrast.model_copy(update={"metric": nll_metric(contrast)})),
-            dependent=study.experiment.scales[scale].budget_cells == "branches",
-            confidence=confidence_of(verdict),
-        )
-        yield _row(verdict, measured, timed, flop_ratio, found, reason, contrast)
+        for way in _ways(usable, contrast):
+            timed = _timed(usable, contrast, way)
+            found = iso_comparison(
+                tokens,
+                baseline,
+                treatment,
+                flop_ratio=flop_ratio,
+                step_time=None if timed is None else timed.ratio.wall,
+                at_tokens=tokens[-1],
+                seeds=seeds,
+                unit=unit_of(study.experiment, contrast.model_copy(update={"metric": nll_metric(contrast)})),
+                dependent=study.experiment.scales[scale].budget_cells == "branches",
+                confidence=confidence_of(verdict),
+            )
+            yield _row(verdict, timed, flop_ratio, found, reason)
 
 
-def _not_usable(study: ReadStudy, scale: str, contrast: spec.Contrast, measured: Mapping[str, Any] | None) -> str:
+def updates(study: ReadStudy) -> Iterator[UpdateRow]:
+    """What an update of every arm takes by itself, as far as it was measured under the present file and code."""
+    for scale in study.experiment.scales:
+        measured, _ = study.cost(scale)
+        if measured is None:
+            continue
+        for name, column in measured["columns"].items():
+            arm = column["arm"]
+            if column["again"] or arm not in study.experiment.arms or _not_usable(study, scale, [arm], measured):
+                continue
+            shares = shares_of_parts(measured, name)
+            yield UpdateRow(
+                scale=scale,
+                arm=arm,
+                way=column["way"],
+                host=measured["host"],
+                rounds=len(measured["wall_seconds"][name]),
+                tokens_per_second=tokens_per_second(measured, name),
+                wall_seconds=median_seconds(measured, name),
+                cpu_seconds=median_seconds(measured, name, "cpu_seconds"),
+                bytes_for_backward=measured["bytes_for_backward"][name],
+                peak_bytes=measured["peak_bytes"][name],
+                parts=tuple(shares),
+                shares=tuple(shares.values()),
+                parts_in=measured["parts_in"],
+            )
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A contrast in one way of computing."""
+
+    way: str
+    ratio: TimeRatio
+    host: str
+    kept: float | None
+    """memory, treatment over baseline"""
+    peak: float | None
+
+
+def _not_usable(study: ReadStudy, scale: str, arms: Sequence[str], measured: Mapping[str, Any] | None) -> str:
     """Why a measurement of time says nothing about the present arms; empty where it does."""
     if measured is None:
         return "The time of an update was not measured; `paribus bench` does it."
-    try:
-        arms, code = measured["identity"]["arms"], measured["identity"]["code"]
-        for arm in contrast.arms:
-            declared = spec.declared(study.experiment, scale, arm)
-            if code.get(arm) != study.code_digests.get((scale, arm)) or arms.get(arm) != declared:
-                return f"The time of {arm} was measured under another file or code; `paribus bench` measures it anew."
-        rounds = {len(measured["seconds"][arm]) for arm in (*contrast.arms, measured["again"]["column"])}
-        whole = len(rounds) == 1 and {*contrast.arms} <= measured["bytes_for_backward"].keys() and measured["host"]
-    except (KeyError, TypeError, AttributeError):
-        whole = False
-    return "" if whole else "The measurement of time is damaged and not used; `paribus bench` measures it anew."
+    known, code = measured["identity"]["arms"], measured["identity"]["code"]
+    for arm in arms:
+        declared = spec.declared(study.experiment, scale, arm)
+        if code.get(arm) != study.code_digests.get((scale, arm)) or known.get(arm) != declared:
+            return f"The time of {arm} was measured under another file or code; `paribus bench` measures it anew."
+        if all(column["arm"] != arm for column in measured["columns"].values()):
+            return f"The time of {arm} was not measured; `paribus bench` measures it."
+    return "" if measured["host"] else "The host of the measurement of time is not on record, so it is not used."
 
 
-def _ratio(measured: Mapping[str, Any], contrast: spec.Contrast) -> StepRatio:
-    names = list(measured["seconds"])
-    seconds = np.array([measured["seconds"][name] for name in names]).T
-    twice = measured["again"]
-    again = names.index(twice["column"]) if twice["arm"] == contrast.baseline else None
-    hosts = [measured["host"]] * len(seconds)
-    return step_ratio(
-        seconds, names.index(contrast.baseline), names.index(contrast.treatment), again=again, hosts=hosts
-    )
+def _ways(measured: Mapping[str, Any] | None, contrast: spec.Contrast) -> list[str]:
+    """In which both arms were timed; one without a name where nothing was."""
+    columns = {} if measured is None else measured["columns"]
+    every = dict.fromkeys(column["way"] for column in columns.values())
+    return [way for way in every if {column_name(arm, way) for arm in contrast.arms} <= columns.keys()] or [""]
+
+
+def _timed(measured: Mapping[str, Any] | None, contrast: spec.Contrast, way: str) -> _Timed | None:
+    if measured is None or not way:
+        return None
+    treatment, baseline = column_name(contrast.treatment, way), column_name(contrast.baseline, way)
+
+    def over(memory: Mapping[str, int]) -> float | None:
+        return memory[treatment] / memory[baseline] if memory[treatment] and memory[baseline] else None
+
+    ratio = time_ratio(measured, treatment, baseline)
+    return _Timed(way, ratio, measured["host"], over(measured["bytes_for_backward"]), over(measured["peak_bytes"]))
 
 
 def _row(
-    verdict: Verdict,
-    measured: Mapping[str, Any] | None,
-    timed: StepRatio | None,
-    flop_ratio: float,
-    found: IsoComparison | None,
-    reason: str,
-    contrast: spec.Contrast,
+    verdict: Verdict, timed: _Timed | None, flop_ratio: float, found: IsoComparison | None, reason: str
 ) -> CostRow:
-    usable = timed is not None and not timed.refusal
-    again = timed.again_log_ratio if timed is not None else None
     end = None if found is None or found.refusal or found.break_even.refusal else found.break_even
     said = ["" if found is None else found.sentence, reason]
+    machine: dict[str, Any] = {"host": "", "rounds": 0, "step_time_ratio": None, "step_time_ratio_interval": None}
+    machine["same_arm_ratio"] = None
     if timed is not None:
+        wall, cpu = timed.ratio.wall, timed.ratio.cpu
         notes = () if found is None else found.notes
-        said += [timed.refusal, *(f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys((*notes, *timed.notes)))]
-    seen = measured if measured is not None and not reason else {}
+        said += [wall.refusal, *(f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys((*notes, *wall.notes)))]
+        machine = {
+            "host": timed.host,
+            "rounds": wall.rounds,
+            "step_time_ratio": None if wall.refusal else wall.ratio,
+            "step_time_ratio_interval": wall.interval(),
+            "step_time_reading": wall.reading.value,
+            "same_arm_ratio": None if wall.again is None else wall.again.ratio,
+            "same_arm_interval": None if wall.again is None else wall.again.interval(),
+            "cpu_time_ratio": None if cpu.refusal else cpu.ratio,
+            "cpu_time_ratio_interval": cpu.interval(),
+            "cpu_same_arm_interval": None if cpu.again is None else cpu.again.interval(),
+            "backward_memory_ratio": timed.kept,
+            "peak_memory_ratio": timed.peak,
+            "way": timed.way,
+        }
     return CostRow(
         contrast=verdict.name,
         scale=verdict.scale,
-        host=seen.get("host", ""),
-        rounds=timed.rounds if timed is not None else 0,
-        step_time_ratio=timed.ratio if timed is not None and usable else None,
-        step_time_ratio_interval=timed.interval() if timed is not None else None,
-        same_arm_ratio=None if again is None else float(np.exp(again)),
         flop_ratio=flop_ratio,
         **_views("iso_step", None if found is None else found.steps),
         **_views("iso_flop", None if found is None else found.flops),
@@ -108,14 +167,9 @@ def _row(
         break_even_ratio=None if end is None else end.multiplier,
         break_even_interval=None if end is None else end.interval,
         sentence=" ".join(part for part in said if part),
-        backward_memory_ratio=_over(seen.get("bytes_for_backward", {}), contrast),
+        **machine,
     )
 
 
 def _views(name: str, view: IsoView | None) -> dict[str, Any]:
     return {name: None if view is None else view.mean, f"{name}_interval": None if view is None else view.interval}
-
-
-def _over(memory: Mapping[str, int], contrast: spec.Contrast) -> float | None:
-    treatment, baseline = memory.get(contrast.treatment), memory.get(contrast.baseline)
-    return treatment / baseline if treatment and baseline else None

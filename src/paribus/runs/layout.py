@@ -4,7 +4,7 @@ Each check answers with what is wrong, in words for the report, and nothing wher
 it was written costs what it was the record of, never the report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
 
@@ -181,6 +181,8 @@ class CostRecord(_Record):
     peak_bytes: dict[str, Count]
     parts: dict[str, dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]]
     """seconds of each part of an update, which took place apart from the timed ones"""
+    parts_in: str
+    """the clock of the parts: "processor time" or "wall time" """
     batch_tokens: dict[str, Annotated[int, Field(ge=1)]]
     """of an update, by arm"""
 
@@ -308,27 +310,27 @@ def cost_fault(value: Any) -> str:
     """As `fault`, of cost/<scale>.json: each column has every turn of whole blocks, and what is compared was timed."""
     if isinstance(value, Mapping) and "format" not in value and "seconds" in value:
         return f"format: of an earlier version, which timed no blocks; this one reads format {COST_FORMAT}"
-    found = fault(CostRecord, value)
-    if found:
-        return found
+    return fault(CostRecord, value) or next(_cost_gaps(value), "")
+
+
+def _cost_gaps(value: Mapping[str, Any]) -> Iterator[str]:
     columns = value["columns"].keys()
-    for name in ("wall_seconds", "cpu_seconds"):
-        if value[name].keys() != columns:
-            return f"{name}: has other columns than were timed"
-    turns = {len(value[name][column]) for name in ("wall_seconds", "cpu_seconds") for column in columns}
+    times = ("wall_seconds", "cpu_seconds")
+    gaps = [f"{name}: has other columns than were timed" for name in times if value[name].keys() != columns]
+    yield from gaps
+    turns = {len(seconds) for name in times for seconds in value[name].values()}
     if len(turns) > 1:
-        return "wall_seconds, cpu_seconds: the columns have different numbers of turns"
-    if turns.pop() % 2:
-        return "wall_seconds, cpu_seconds: the last block is not whole"
+        yield "wall_seconds, cpu_seconds: the columns have different numbers of turns"
+    if any(count % 2 for count in turns):
+        yield "wall_seconds, cpu_seconds: the last block is not whole"
     if not {column for pair in value["comparisons"] for column in pair} <= columns:
-        return "comparisons: names a column that was not timed"
+        yield "comparisons: names a column that was not timed"
     plain = {name for name, column in value["columns"].items() if not column["again"]}
     for name in ("bytes_for_backward", "peak_bytes", "parts"):
         if not plain <= value[name].keys():
-            return f"{name}: a column is missing"
+            yield f"{name}: a column is missing"
     if not {column["arm"] for column in value["columns"].values()} <= value["batch_tokens"].keys():
-        return "batch_tokens: an arm is missing"
-    return ""
+        yield "batch_tokens: an arm is missing"
 
 
 def metrics_fault(lines: Sequence[Any], steps: int) -> str:

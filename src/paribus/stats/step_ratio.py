@@ -161,8 +161,8 @@ def step_ratio(
     same = None if again is None else _median(logs[:, again] - logs[:, baseline])
     if same is not None and not same.log_interval[0] <= 0 <= same.log_interval[1]:
         notes.append(
-            f"the baseline against itself takes {same.ratio:.4f}x the time: the blocks tell the same program apart, and "
-            "no ratio as near to 1 is claimed"
+            f"the baseline against itself takes {same.ratio:.4f}x the time: the blocks tell the same program apart, "
+            "and no ratio as near to 1 is claimed"
         )
     return _median(logs[:, treatment] - logs[:, baseline], same, tuple(notes))
 
