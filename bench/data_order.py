@@ -135,7 +135,7 @@ def main() -> None:
         updates: list[float] = []
         for number in track(range(arguments.turns + 2), "turns", transient=True):
             drawn = {name: turn() for name, turn in turns.items()}
-            step = update()
+            step = update().wall_seconds
             if number >= 2:  # the first turns warm caches
                 updates.append(step)
                 for name, value in drawn.items():

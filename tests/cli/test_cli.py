@@ -70,7 +70,7 @@ def test_help_shows_the_commands_in_the_order_in_which_a_study_uses_them(cli: Cl
     listed = re.findall(r"^│ ([a-z]+) ", cli("--help")[1], re.MULTILINE)
     assert (
         " ".join(listed)
-        == "plan power check laws fields tasks try run work calibrate cost status report replay doctor gc move "
+        == "plan power check laws fields tasks try run work calibrate bench status report replay doctor gc move "
         "compare adopt tunnel data diagnose import evaluate finetune generate"
     )
 

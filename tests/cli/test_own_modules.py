@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 Cli = Callable[..., tuple[int, str, str]]
-COMMANDS = ("plan", "power", "check", "run", "work", "calibrate", "cost", "status", "report")
+COMMANDS = ("plan", "power", "check", "run", "work", "calibrate", "bench", "status", "report")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

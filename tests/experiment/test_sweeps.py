@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from paribus import costing
+from paribus.costing import running as costing
 from paribus.errors import ExperimentFileError, PairCheckError
 from paribus.experiment import loading, spec
 from paribus.experiment.control import LEAST_CHANGE, SCHEDULE_ARM, with_longer_decay

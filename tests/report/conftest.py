@@ -44,6 +44,7 @@ from paribus.report.content import (
     TaskRow,
     TrialRow,
     TuningSummary,
+    UpdateRow,
 )
 from paribus.report.of_sensitivity import Kind
 from paribus.seeds import generator, unit_noise
@@ -438,8 +439,27 @@ def with_records(content: ReportContent) -> ReportContent:
     said = f"{OUTCOME} is left."
     cost = CostRow(
         name, scale, "one host", 12, 1.062, (1.058, 1.066), 1.001, 1.013, -OUTCOME, interval, -OUTCOME, interval,
-        0.7 * -OUTCOME, (interval[0], -0.001), 1.2 + OUTCOME, (1.1, None), said, 1.04,
+        0.7 * -OUTCOME, (interval[0], -0.001), 1.2 + OUTCOME, (1.1, None), said, 1.04, "eager", "slower",
+        (0.998, 1.003), 1.055, (1.05, 1.06), (0.999, 1.002), 1.07,
     )  # fmt: skip
+    updates = tuple(
+        UpdateRow(
+            scale,
+            arm,
+            "eager",
+            "one host",
+            12,
+            20_000.0 / ratio,
+            0.1 * ratio,
+            0.09 * ratio,
+            2**24,
+            2**25,
+            ("forward: attention", "backward"),
+            (0.25, 0.75),
+            "processor time",
+        )
+        for arm, ratio in (("parent", 1.0), ("rd", 1.06))
+    )
     trials, tuned = [], []
     for arm, best, shift in (("parent", 0.02, 0.0), ("rd", 0.005, -OUTCOME)):
         for value in (0.00125, 0.005, 0.02, 0.08):
@@ -480,6 +500,7 @@ def with_records(content: ReportContent) -> ReportContent:
         noise=tuple(noise),
         **_budgets(name, scale),
         costs=(cost,),
+        updates=updates,
         trials=tuple(trials),
         tuning=tuple(tuned),
         published=(

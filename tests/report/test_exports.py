@@ -38,7 +38,7 @@ FIGURES = (
     "tuning",
     "verdict",
 )
-CSVS = ("budgets", "cells", "costs", "diverged", "estimates", "pairs", "spikes", "trials", "verdicts")
+CSVS = ("budgets", "cells", "costs", "diverged", "estimates", "pairs", "spikes", "trials", "updates", "verdicts")
 CSVS = (*CSVS, "tasks", "task-pairs", "core", "core-differences", "core-shares", "letters", "counterfactuals")
 TEXS = ("cost", "estimates", "seeds", "tuning", "verdicts")
 TEXS = (*TEXS, "tasks", "task-pairs", "core", "core-differences", "core-shares", "counterfactuals")
@@ -270,7 +270,7 @@ _CONTRASTS = ("estimates", "budget_gaps", "gap_forms", "budget_summaries", "robu
 
 def test_the_json_holds_the_records_of_every_section(full_study: ReportContent) -> None:
     data = json.loads(page.to_json(full_study), parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
-    assert data["format"] == 7
+    assert data["format"] == 8
     for name in ("caveats", "repeat_command", "environment", "corpus", "pairing_proven"):
         held = getattr(full_study, name)
         assert data[name] == (list(held) if isinstance(held, tuple) else held)

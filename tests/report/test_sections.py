@@ -167,6 +167,40 @@ def test_step_flops_and_time_stand_side_by_side(full_study: ReportContent) -> No
     assert costs.gains_table([nothing]).rows[0][-1] == "two hosts: refused"
 
 
+def test_times_stand_beside_the_baseline_against_itself_and_no_claim_within_it_is_made(
+    full_study: ReportContent,
+) -> None:
+    (row,) = costs.machines_table(full_study.costs).rows
+    assert row[1:6] == (
+        "0.9980 to 1.0030",
+        "1.0620\n1.0580 to 1.0660",
+        "slower",
+        "0.9990 to 1.0020",
+        "1.0550\n1.0500 to 1.0600",
+    )
+    assert row[6:8] == ("1.04", "1.07")
+    assert row[0].startswith("separate value route, eager\n")
+    nothing = replace(full_study.costs[0], way="", step_time_reading="", step_time_ratio=None, same_arm_interval=None)
+    assert costs.machines_table([nothing]).rows[0][0].startswith("separate value route\n")
+    assert costs.machines_table([nothing]).rows[0][3] == MISSING
+
+
+def test_parts_of_an_update_are_told_by_arm_and_those_that_one_lacks_are_a_dash(full_study: ReportContent) -> None:
+    (table,) = costs.parts_tables(full_study.updates)
+    assert table.rows == (("forward: attention", "25.0", "25.0"), ("backward", "75.0", "75.0"))
+    assert "processor time" in table.note
+    other = replace(full_study.updates[1], parts=("loss",), shares=(1.0,))
+    (mixed,) = costs.parts_tables([full_study.updates[0], other])
+    assert mixed.rows == (
+        ("forward: attention", "25.0", MISSING),
+        ("backward", "75.0", MISSING),
+        ("loss", MISSING, "100.0"),
+    )
+    assert costs.parts_tables([replace(full_study.updates[0], parts=(), shares=())]) == ()
+    rows = costs.updates_table(full_study.updates).rows
+    assert rows[0][1:] == ("20,000", "100.0", "90.00", "16.00", "32.00")
+
+
 def test_trials_are_counted_per_arm_over_all_of_its_fields() -> None:
     def summary(arm: str, knob: str, trials: int) -> TuningSummary:
         return TuningSummary("S", arm, knob, trials, 1.0, True, "")

@@ -123,22 +123,34 @@ def test_two_budgets_or_two_seeds_are_refused_in_words(fill: Callable) -> None:
 
 def timed(filled: object, ratio: float) -> dict[str, object]:
     """A measurement in which the treatment takes `ratio` of the baseline's time, with one slow round."""
-    from paribus.costing import identity
+    from paribus.costing.running import identity
 
     study = filled.study  # pyright: ignore[reportAttributeAccessIssue]
     arms = {arm: resolved for (_, arm), resolved in study.arms.items()}
     base = [0.1 + 0.001 * (i % 3) for i in range(20)]
     base[7] *= 3
+    jitter = [(-1) ** (i // 2) for i in range(20)]  # from block to block
+    seconds = {
+        "standard/eager": base,
+        "xsa/eager": [ratio * value * (1 + 0.002 * sign) for value, sign in zip(base, jitter, strict=True)],
+        "standard/eager/again": [value * (1 + 0.001 * sign) for value, sign in zip(base, jitter, strict=True)],
+    }
     return {
+        "format": 2,
         "identity": identity(study.experiment, arms),
         "host": "one host",
-        "again": {"arm": "standard", "column": "standard (same arm)"},
-        "seconds": {
-            "standard": base,
-            "xsa": [ratio * value * (1 + 0.002 * (-1) ** i) for i, value in enumerate(base)],
-            "standard (same arm)": [value * (1 + 0.001 * (-1) ** i) for i, value in enumerate(base)],
+        "columns": {
+            name: {"arm": name.split("/")[0], "way": "eager", "again": name.endswith("again")} for name in seconds
         },
-        "bytes_for_backward": {"standard": 100, "xsa": 110},
+        "comparisons": [["xsa/eager", "standard/eager"]],
+        "wall_seconds": seconds,
+        "cpu_seconds": {
+            name: [value / (2 if name == "xsa/eager" else 1) for value in values] for name, values in seconds.items()
+        },
+        "bytes_for_backward": {"standard/eager": 100, "xsa/eager": 110},
+        "peak_bytes": {"standard/eager": 200, "xsa/eager": 260},
+        "parts": {"standard/eager": {"loss": 1.0, "backward": 3.0}, "xsa/eager": {"loss": 1.0, "backward": 4.0}},
+        "parts_in": "processor time",
         "batch_tokens": {"standard": 512, "xsa": 512},
     }
 
@@ -154,9 +166,59 @@ def test_a_win_by_the_step_that_loses_by_the_second_is_reported_as_both(fill: Ca
     assert cost.iso_time_interval is not None
     assert cost.iso_time_interval[0] > 0
     assert cost.break_even_ratio == pytest.approx((0.4 / 0.35) ** 2, rel=0.1)
-    assert cost.backward_memory_ratio == pytest.approx(1.1)
+    assert (cost.backward_memory_ratio, cost.peak_memory_ratio) == pytest.approx((1.1, 1.3))
+    assert (cost.way, cost.step_time_reading, cost.rounds) == ("eager", "slower", 20)
+    assert cost.same_arm_interval is not None
+    assert cost.same_arm_interval[0] < 1 < cost.same_arm_interval[1]
+    assert cost.cpu_time_ratio == pytest.approx(1.0, rel=0.01)
     assert "steps" in cost.sentence
     assert "time" in cost.sentence
+
+
+def test_what_an_update_takes_stands_beside_the_contrast_for_every_arm(fill: Callable) -> None:
+    filled = fill(loss_of, BUDGETS, arms=ARMS, seeds=5)
+    filled.study.folder.write_cost("tiny", timed(filled, ratio=2.0))
+    rows = {row.arm: row for row in filled.content()[0].updates}
+    assert rows.keys() == {"standard", "xsa"}, "the second copy of the baseline is no arm"
+    slow = rows["xsa"]
+    assert slow.tokens_per_second == pytest.approx(512 / (2 * 0.101), rel=0.01)
+    assert slow.wall_seconds == pytest.approx(2 * slow.cpu_seconds)
+    assert (slow.parts, slow.shares) == (("loss", "backward"), (0.2, 0.8))
+    assert (slow.peak_bytes, slow.bytes_for_backward, slow.host, slow.rounds) == (260, 110, "one host", 20)
+
+
+def test_ways_of_computing_are_reported_apart(fill: Callable) -> None:
+    filled = fill(loss_of, BUDGETS, arms=ARMS, seeds=5)
+    measured = timed(filled, ratio=2.0)
+    faster = timed(filled, ratio=1.5)
+    for name in ("columns", "wall_seconds", "cpu_seconds", "bytes_for_backward", "peak_bytes", "parts"):
+        table: dict = measured[name]  # pyright: ignore[reportAssignmentType]
+        other: dict = faster[name]  # pyright: ignore[reportAssignmentType]
+        table |= {column.replace("/eager", "/other"): value for column, value in other.items()}
+    columns: dict = measured["columns"]  # pyright: ignore[reportAssignmentType]
+    columns |= {name: {**of, "way": "other"} for name, of in columns.items() if "/other" in name}
+    filled.study.folder.write_cost("tiny", measured)
+    content = filled.content()[0]
+    assert [(row.way, round(row.step_time_ratio or 0, 1)) for row in content.costs] == [("eager", 2.0), ("other", 1.5)]
+    assert content.costs[0].iso_time != content.costs[1].iso_time
+    assert content.costs[0].iso_step == content.costs[1].iso_step
+    assert [(row.arm, row.way) for row in content.updates] == [
+        ("standard", "eager"),
+        ("xsa", "eager"),
+        ("standard", "other"),
+        ("xsa", "other"),
+    ]
+
+
+def test_a_record_of_an_earlier_version_is_said_to_be_one(fill: Callable) -> None:
+    filled = fill(loss_of, BUDGETS, arms=ARMS, seeds=5)
+    old = {key: value for key, value in timed(filled, ratio=2.0).items() if key in ("identity", "host")}
+    filled.study.folder.write_cost("tiny", {**old, "seconds": {}, "again": {}})
+    content = filled.content()[0]
+    assert content.updates == ()
+    assert content.costs[0].step_time_ratio is None
+    assert "of an earlier version, which timed no blocks" in content.costs[0].sentence
+    assert "`paribus bench` measures anew" in content.costs[0].sentence
 
 
 def test_a_measurement_of_other_code_is_not_used(fill: Callable) -> None:
@@ -166,7 +228,7 @@ def test_a_measurement_of_other_code_is_not_used(fill: Callable) -> None:
     filled.study.folder.write_cost("tiny", measured)
     (cost,) = filled.content()[0].costs
     assert (cost.step_time_ratio, cost.iso_time, cost.backward_memory_ratio) == (None, None, None)
-    assert "`paribus cost` measures it anew" in cost.sentence
+    assert "`paribus bench` measures it anew" in cost.sentence
 
 
 PAPER = '[paper]\nsource = "a paper"\ncaveats = ["one run"]\n[paper.small]\nnll = { baseline = 3.0, gated = 2.95 }\n'

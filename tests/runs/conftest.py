@@ -58,10 +58,23 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.write_corpus({"corpus": "texts-1", "key": "k", "digest": "d"})
     folder.write_micro_batches({"cpu": 4})
     for scale in ("S", "M"):
-        seconds = {"a": [1.0, 1.1], "a again": [1.0, 1.2]}
-        identity = {"arms": {"a": scale}, "code": {"a": "x"}}
-        cost = {"identity": identity, "host": "h", "again": {"arm": "a", "column": "a again"}, "seconds": seconds}
-        folder.write_cost(scale, {**cost, "bytes_for_backward": {"a": 1000}})
+        seconds = {"a/eager": [1.0, 1.1], "a/eager/again": [1.0, 1.2]}
+        columns = {name: {"arm": "a", "way": "eager", "again": name.endswith("again")} for name in seconds}
+        cost = {
+            "format": 2,
+            "identity": {"arms": {"a": scale}, "code": {"a": "x"}},
+            "host": "h",
+            "columns": columns,
+            "comparisons": [["a/eager/again", "a/eager"]],
+            "wall_seconds": seconds,
+            "cpu_seconds": seconds,
+            "bytes_for_backward": {"a/eager": 1000},
+            "peak_bytes": {"a/eager": 1000},
+            "parts": {"a/eager": {"loss": 1.0}},
+            "parts_in": "wall time",
+            "batch_tokens": {"a": 512},
+        }
+        folder.write_cost(scale, cost)
     for number in range(2):
         folder.append_look("report", {"main": number}, {"main": "exploratory"}, "r")
     digests = {}

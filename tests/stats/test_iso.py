@@ -164,7 +164,7 @@ def test_a_ratio_that_leads_beyond_the_budgets_is_refused_alone() -> None:
 
 def test_a_ratio_that_was_not_measured_is_said() -> None:
     found = iso_comparison(BUDGETS, *losses("unmeasured"))
-    assert "not measured in interleaved rounds" in found.time.refusal
+    assert "not measured in mirrored blocks" in found.time.refusal
     assert "were not given" in found.flops.refusal
     assert found.break_even.multiplier is not None
     refused = step_ratio(np.ones((4, 2)), 0, 1)

@@ -402,16 +402,24 @@ def test_a_look_at_more_pairs_than_there_are_gives_no_claim(copied: Path):
 
 
 def measured(study: Path, change: Callable[[Any], object]) -> str:
-    """A record of times as `paribus cost` writes it, and then changed by hand."""
+    """A record of times as `paribus bench` writes it, and then changed by hand."""
     read = read_study(loading.load(study / "study.toml"), study / "runs")
     plan = {arm["arm"]: arm for arm in read.plan["arms"]}
-    names = [*plan, "standard (same arm)"]
+    names = [*(f"{arm}/eager" for arm in plan), "standard/eager/again"]
+    columns = {name: {"arm": name.split("/")[0], "way": "eager", "again": name.endswith("again")} for name in names}
+    seconds = {name: [1.0 + 0.01 * index, 1.02, 0.99, 1.0] for index, name in enumerate(names)}
     record = {
+        "format": 2,
         "identity": {of: {n: plan[n][k] for n in plan} for of, k in (("arms", "declared"), ("code", "code_digest"))},
         "host": "a machine",
-        "again": {"arm": "standard", "column": names[-1]},
-        "seconds": {name: [1.0 + 0.01 * index, 1.02, 0.99] for index, name in enumerate(names)},
-        "bytes_for_backward": dict.fromkeys(plan, 1000),
+        "columns": columns,
+        "comparisons": [["xsa/eager", "standard/eager"]],
+        "wall_seconds": seconds,
+        "cpu_seconds": {name: list(values) for name, values in seconds.items()},
+        "bytes_for_backward": dict.fromkeys(names[:-1], 1000),
+        "peak_bytes": dict.fromkeys(names[:-1], 1000),
+        "parts": {name: {"loss": 1.0} for name in names[:-1]},
+        "parts_in": "wall time",
         "batch_tokens": dict.fromkeys(plan, 512),
     }
     change(record)
@@ -422,19 +430,27 @@ def measured(study: Path, change: Callable[[Any], object]) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda r: r.clear(), "identity: "),
-        (lambda r: r["seconds"]["xsa"].__setitem__(0, -1.0), "seconds.xsa.0: "),
-        (lambda r: r["seconds"]["xsa"].pop(), "different numbers of rounds"),
-        (lambda r: r.pop("again"), "again: "),
-        (lambda r: r["again"].update(column="none"), "names a column that was not timed"),
-        (lambda r: r.update(bytes_for_backward={"xsa": "many"}), "bytes_for_backward.xsa: "),
+        (lambda r: r.clear(), "format: "),
+        (lambda r: r.pop("identity"), "identity: "),
+        (lambda r: r.update(format=3), "format: "),
+        (lambda r: (r.pop("format"), r.update(seconds={})), "of an earlier version, which timed no blocks"),
+        (lambda r: r["wall_seconds"]["xsa/eager"].__setitem__(0, -1.0), "wall_seconds.xsa/eager.0: "),
+        (lambda r: r["cpu_seconds"]["xsa/eager"].__setitem__(0, math.nan), "cpu_seconds.xsa/eager.0: "),
+        (lambda r: r["wall_seconds"]["xsa/eager"].pop(), "different numbers of turns"),
+        (lambda r: [r[k][c].pop() for k in ("wall_seconds", "cpu_seconds") for c in r["columns"]], "is not whole"),
+        (lambda r: r["columns"].pop("xsa/eager"), "has other columns than were timed"),
+        (lambda r: r["comparisons"].append(["none/eager", "xsa/eager"]), "names a column that was not timed"),
+        (lambda r: r.update(bytes_for_backward={"xsa/eager": "many"}), "bytes_for_backward.xsa/eager: "),
+        (lambda r: r["peak_bytes"].pop("xsa/eager"), "peak_bytes: a column is missing"),
+        (lambda r: r["parts"].pop("xsa/eager"), "parts: a column is missing"),
+        (lambda r: r["batch_tokens"].pop("xsa"), "batch_tokens: an arm is missing"),
     ],
 )
 def test_a_hand_edited_record_of_times_is_not_used_and_says_why(copied: Path, change, said: str):
     assert measured(copied, lambda _: None) == ""
     why = measured(copied, change)
     assert said in why
-    assert "`paribus cost` measures anew" in why
+    assert "`paribus bench` measures anew" in why
 
 
 def test_a_torn_record_of_times_costs_the_times_and_nothing_else(copied: Path, content):

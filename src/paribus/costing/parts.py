@@ -104,13 +104,15 @@ def _watched(update: SampleUpdate, watch: _Watch) -> Iterator[None]:
     with ExitStack() as hooks:
 
         def around(module: nn.Module, part: str) -> None:
-            # Outside of any other part only where layers are computed again, which happens in the backward pass.
+            # Outside of any other part only where layers are computed again, which happens in the backward pass, and
+            # which an exception ends as soon as it has what it needs: a part is left however it ends.
             hooks.enter_context(module.register_forward_pre_hook(lambda *_: watch.enter(part, BACKWARD)))
-            hooks.enter_context(module.register_forward_hook(lambda *_: watch.leave()))
+            hooks.enter_context(module.register_forward_hook(lambda *_: watch.leave(), always_call=True))
 
-        def given(_: nn.Module, __: Any, logits: Tensor) -> None:
+        def given(_: nn.Module, __: Any, logits: Tensor | None) -> None:
             watch.leave()
-            logits.register_hook(lambda _: watch.charge(LOSS))
+            if logits is not None:
+                logits.register_hook(lambda _: watch.charge(LOSS))
 
         for layer in model.layers if isinstance(model.layers, nn.ModuleList) else ():
             for name, part in SUBLAYERS.items():
@@ -119,7 +121,7 @@ def _watched(update: SampleUpdate, watch: _Watch) -> Iterator[None]:
                 around(layer.get_submodule(f"attention.{seam}"), f"forward: {seam}")
         hooks.enter_context(_methods(model.get_submodule("routing"), watch))
         hooks.enter_context(model.register_forward_pre_hook(lambda *_: watch.enter(REST, BATCH)))
-        hooks.enter_context(model.register_forward_hook(given))
+        hooks.enter_context(model.register_forward_hook(given, always_call=True))
         for parameter in model.parameters():
             if parameter.requires_grad:
                 # The last of them ends the backward pass.

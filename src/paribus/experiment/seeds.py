@@ -187,7 +187,8 @@ class Execution(Table):
     attempts: Positive = 3
     """a cell that fails so often without a further checkpoint is parked, and the others go on"""
     cost_rounds: Annotated[int, Field(ge=0)] = 20
-    """turns in which the arms' updates are timed against each other after training; 0 measures no time"""
+    """turns of every arm in which their updates are timed against each other after training, two a block; below 10
+    nothing is claimed, and 0 measures no time; `paribus bench` measures longer"""
 
     @property
     def declared_rows(self) -> int:

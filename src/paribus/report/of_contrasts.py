@@ -96,7 +96,7 @@ class CostRow:
     host: str
     rounds: int
     step_time_ratio: float | None
-    """time of an update, treatment over baseline, from interleaved rounds"""
+    """time of an update, treatment over baseline, from mirrored blocks of turns"""
     step_time_ratio_interval: tuple[float, float] | None
     same_arm_ratio: float | None
     """a second copy of the baseline against the baseline: what this machine cannot resolve"""

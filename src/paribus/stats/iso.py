@@ -6,7 +6,7 @@ budget r B. So with D the gap at B and L_base the baseline's curve over budgets 
 
     D_iso = D + [L_base(B) - L_base(r B)]
 
-with r the ratio of FLOPs per step (counted, exact) or of seconds per step (measured in interleaved rounds on one host).
+with r the ratio of FLOPs per step (counted, exact) or of seconds per step (measured in mirrored blocks on one host).
 It is formed seed by seed, so that the covariance of D and L_base stays in, under each form of the curve; intervals are
 t over seeds (S - 1 degrees of freedom), with the variance of ln r added by the delta method: (dL_base/d ln B at r B)^2
 se(ln r)^2, an error that all seeds share. What is printed is the envelope over the forms.
@@ -130,7 +130,7 @@ def iso_comparison(
 
 def _time_view(pair: BaselineAndGap, step_time: StepRatio | None, confidence: float) -> IsoView:
     if step_time is None or step_time.refusal:
-        why = step_time.refusal if step_time else "the time of a step was not measured in interleaved rounds"
+        why = step_time.refusal if step_time else "the time of a step was not measured in mirrored blocks"
         return _view(pair, "time", None, 0.0, why, confidence)
     return _view(pair, "time", step_time.ratio, step_time.se_log_ratio, "", confidence)
 
