@@ -44,7 +44,7 @@ def main() -> None:
             started = time.perf_counter()
             base.task.rows(1, steps, number, base.context_length)
             took = (time.perf_counter() - started) / STEPS_AT_ONCE
-            seconds = update()
+            seconds = update().wall_seconds
             if turn >= 2:  # the first turns warm caches
                 drawn.append(took)
                 updated.append(seconds)

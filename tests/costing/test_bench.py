@@ -42,12 +42,14 @@ def record(
         "columns": {
             name: {"arm": name.split("/")[0], "way": "eager", "again": name.endswith("again")} for name in times
         },
+        "ways": ["eager"],
         "comparisons": [["trick/eager", "plain/eager"]],
         "wall_seconds": seconds,
         "cpu_seconds": {name: [0.5 * second for second in values] for name, values in seconds.items()},
         "bytes_for_backward": {"plain/eager": 2**20, "trick/eager": 3 * 2**20},
         "peak_bytes": {"plain/eager": 2 * 2**20, "trick/eager": 5 * 2**20},
         "parts": {name: {"forward: rest": 0.025, "loss": 0.025, "backward": 0.05} for name in plain},
+        "part_order": ["forward: rest", "loss", "backward"],
         "parts_in": "processor time",
         "batch_tokens": {"plain": 512, "trick": 512},
         "resolution": 0.01,
@@ -83,6 +85,8 @@ def test_bench_prints_json_and_puts_the_same_on_record(cli, here: StudyFolder) -
     for memory in ("bytes_for_backward", "peak_bytes"):
         assert found[memory]["trick/eager"] > found[memory]["plain/eager"], "it keeps the values it removes"
     assert found["batch_tokens"] == {"plain": 256, "trick": 256}
+    assert found["part_order"][0] == "batch and digest"
+    assert [*found["parts"]["plain/eager"]] == sorted(found["part_order"]), "JSON has its own order"
     for shares in read["shares"].values():
         assert math.fsum(shares.values()) == pytest.approx(1.0)
     assert read["compared"][0]["wall"]["reading"] == "not resolved", "two blocks claim nothing"

@@ -68,6 +68,7 @@ def record(arms: list[str]) -> dict[str, Any]:
         "format": COST_FORMAT,
         "identity": {"arms": {}, "code": {}},
         "host": "a made host",
+        "ways": ["eager"],
         "columns": columns,
         "comparisons": [],
         "wall_seconds": {name: [1.0, 1.0] for name in columns},
@@ -75,6 +76,7 @@ def record(arms: list[str]) -> dict[str, Any]:
         "bytes_for_backward": dict.fromkeys(columns, 1),
         "peak_bytes": dict.fromkeys(columns, 1),
         "parts": {name: {"loss": 1.0} for name in columns},
+        "part_order": ["loss"],
         "parts_in": "wall time",
         "batch_tokens": dict.fromkeys(arms, 256),
     }

@@ -142,6 +142,7 @@ def timed(filled: object, ratio: float) -> dict[str, object]:
         "columns": {
             name: {"arm": name.split("/")[0], "way": "eager", "again": name.endswith("again")} for name in seconds
         },
+        "ways": ["eager"],
         "comparisons": [["xsa/eager", "standard/eager"]],
         "wall_seconds": seconds,
         "cpu_seconds": {
@@ -150,6 +151,7 @@ def timed(filled: object, ratio: float) -> dict[str, object]:
         "bytes_for_backward": {"standard/eager": 100, "xsa/eager": 110},
         "peak_bytes": {"standard/eager": 200, "xsa/eager": 260},
         "parts": {"standard/eager": {"loss": 1.0, "backward": 3.0}, "xsa/eager": {"loss": 1.0, "backward": 4.0}},
+        "part_order": ["loss", "backward"],
         "parts_in": "processor time",
         "batch_tokens": {"standard": 512, "xsa": 512},
     }
@@ -196,6 +198,7 @@ def test_ways_of_computing_are_reported_apart(fill: Callable) -> None:
         other: dict = faster[name]  # pyright: ignore[reportAssignmentType]
         table |= {column.replace("/eager", "/other"): value for column, value in other.items()}
     columns: dict = measured["columns"]  # pyright: ignore[reportAssignmentType]
+    measured["ways"] = ["eager", "other"]
     columns |= {name: {**of, "way": "other"} for name, of in columns.items() if "/other" in name}
     filled.study.folder.write_cost("tiny", measured)
     content = filled.content()[0]

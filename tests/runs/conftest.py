@@ -64,6 +64,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "format": 2,
             "identity": {"arms": {"a": scale}, "code": {"a": "x"}},
             "host": "h",
+            "ways": ["eager"],
             "columns": columns,
             "comparisons": [["a/eager/again", "a/eager"]],
             "wall_seconds": seconds,
@@ -71,6 +72,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "bytes_for_backward": {"a/eager": 1000},
             "peak_bytes": {"a/eager": 1000},
             "parts": {"a/eager": {"loss": 1.0}},
+            "part_order": ["loss"],
             "parts_in": "wall time",
             "batch_tokens": {"a": 512},
         }

@@ -412,6 +412,7 @@ def measured(study: Path, change: Callable[[Any], object]) -> str:
         "format": 2,
         "identity": {of: {n: plan[n][k] for n in plan} for of, k in (("arms", "declared"), ("code", "code_digest"))},
         "host": "a machine",
+        "ways": ["eager"],
         "columns": columns,
         "comparisons": [["xsa/eager", "standard/eager"]],
         "wall_seconds": seconds,
@@ -419,6 +420,7 @@ def measured(study: Path, change: Callable[[Any], object]) -> str:
         "bytes_for_backward": dict.fromkeys(names[:-1], 1000),
         "peak_bytes": dict.fromkeys(names[:-1], 1000),
         "parts": {name: {"loss": 1.0} for name in names[:-1]},
+        "part_order": ["loss"],
         "parts_in": "wall time",
         "batch_tokens": dict.fromkeys(plan, 512),
     }
@@ -443,6 +445,8 @@ def measured(study: Path, change: Callable[[Any], object]) -> str:
         (lambda r: r.update(bytes_for_backward={"xsa/eager": "many"}), "bytes_for_backward.xsa/eager: "),
         (lambda r: r["peak_bytes"].pop("xsa/eager"), "peak_bytes: a column is missing"),
         (lambda r: r["parts"].pop("xsa/eager"), "parts: a column is missing"),
+        (lambda r: r["part_order"].clear(), "part_order: a part is missing"),
+        (lambda r: r.update(ways=["other"]), "ways: one is missing"),
         (lambda r: r["batch_tokens"].pop("xsa"), "batch_tokens: an arm is missing"),
     ],
 )

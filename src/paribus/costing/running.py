@@ -208,6 +208,7 @@ def measure(
         "format": COST_FORMAT,
         "identity": of,
         "host": of["host"],
+        "ways": list(ways),
         "columns": columns,
         "comparisons": [[column_name(*treatment), column_name(*baseline)] for treatment, baseline in comparisons],
         "bytes_for_backward": kept,
@@ -222,7 +223,9 @@ def measure(
         blocks = len(next(iter(found.wall_seconds.values()))) // TURNS_OF_A_BLOCK
         if effort.resolution and blocks >= FEWEST_BLOCKS_BEFORE_STOPPING and widest(record) <= effort.resolution:
             break
-    record |= {"parts": measured_parts(plain), "parts_in": clock_of(device)}
+    parts = measured_parts(plain)
+    order = dict.fromkeys(part for of_column in parts.values() for part in of_column)
+    record |= {"parts": parts, "part_order": list(order), "parts_in": clock_of(device)}
     return record
 
 

@@ -67,10 +67,10 @@ def tokens_per_second(record: Mapping[str, Any], column: str) -> float:
 
 
 def shares_of_parts(record: Mapping[str, Any], column: str) -> dict[str, float]:
-    """What each part takes of an update; they add up to 1. Empty where nothing was measured."""
+    """What each part takes of an update, in the order of an update; they add up to 1. Empty where nothing was measured."""
     parts = record["parts"][column]
     total = sum(parts.values())
-    return {name: seconds / total for name, seconds in parts.items()} if total else {}
+    return {name: parts[name] / total for name in record["part_order"] if name in parts} if total else {}
 
 
 def _table(seconds: Mapping[str, list[float]], names: list[str]) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from paribus.experiment import spec
@@ -64,15 +65,15 @@ def updates(study: ReadStudy) -> Iterator[UpdateRow]:
         measured, _ = study.cost(scale)
         if measured is None:
             continue
-        for name, column in measured["columns"].items():
-            arm = column["arm"]
-            if column["again"] or arm not in study.experiment.arms or _not_usable(study, scale, [arm], measured):
+        for way, arm in product(measured["ways"], study.experiment.arms):
+            name = column_name(arm, way)
+            if name not in measured["columns"] or _not_usable(study, scale, [arm], measured):
                 continue
             shares = shares_of_parts(measured, name)
             yield UpdateRow(
                 scale=scale,
                 arm=arm,
-                way=column["way"],
+                way=way,
                 host=measured["host"],
                 rounds=len(measured["wall_seconds"][name]),
                 tokens_per_second=tokens_per_second(measured, name),
@@ -114,9 +115,10 @@ def _not_usable(study: ReadStudy, scale: str, arms: Sequence[str], measured: Map
 
 def _ways(measured: Mapping[str, Any] | None, contrast: spec.Contrast) -> list[str]:
     """In which both arms were timed; one without a name where nothing was."""
-    columns = {} if measured is None else measured["columns"]
-    every = dict.fromkeys(column["way"] for column in columns.values())
-    return [way for way in every if {column_name(arm, way) for arm in contrast.arms} <= columns.keys()] or [""]
+    if measured is None:
+        return [""]
+    both = ({column_name(arm, way) for arm in contrast.arms} for way in measured["ways"])
+    return [way for way, names in zip(measured["ways"], both, strict=True) if names <= measured["columns"].keys()]
 
 
 def _timed(measured: Mapping[str, Any] | None, contrast: spec.Contrast, way: str) -> _Timed | None:

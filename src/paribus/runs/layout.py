@@ -170,6 +170,8 @@ class CostRecord(_Record):
     identity: CostIdentity
     host: str
     columns: Annotated[dict[str, CostColumn], Field(min_length=2)]
+    ways: Annotated[list[str], Field(min_length=1)]
+    """in the order in which they are told"""
     comparisons: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
     """[treatment, baseline], by column"""
     wall_seconds: dict[str, Annotated[list[Positive], Field(min_length=2)]]
@@ -181,6 +183,8 @@ class CostRecord(_Record):
     peak_bytes: dict[str, Count]
     parts: dict[str, dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]]
     """seconds of each part of an update, which took place apart from the timed ones"""
+    part_order: list[str]
+    """parts as they follow one another in an update"""
     parts_in: str
     """the clock of the parts: "processor time" or "wall time" """
     batch_tokens: dict[str, Annotated[int, Field(ge=1)]]
@@ -329,6 +333,10 @@ def _cost_gaps(value: Mapping[str, Any]) -> Iterator[str]:
     for name in ("bytes_for_backward", "peak_bytes", "parts"):
         if not plain <= value[name].keys():
             yield f"{name}: a column is missing"
+    if not {part for parts in value["parts"].values() for part in parts} <= {*value["part_order"]}:
+        yield "part_order: a part is missing"
+    if not {column["way"] for column in value["columns"].values()} <= {*value["ways"]}:
+        yield "ways: one is missing"
     if not {column["arm"] for column in value["columns"].values()} <= value["batch_tokens"].keys():
         yield "batch_tokens: an arm is missing"
 
