@@ -67,7 +67,7 @@ def tokens_per_second(record: Mapping[str, Any], column: str) -> float:
 
 
 def shares_of_parts(record: Mapping[str, Any], column: str) -> dict[str, float]:
-    """What each part takes of an update, in the order of an update; they add up to 1. Empty where nothing was measured."""
+    """What each part takes of an update, in its order; they add up to 1. Empty where nothing was measured."""
     parts = record["parts"][column]
     total = sum(parts.values())
     return {name: parts[name] / total for name in record["part_order"] if name in parts} if total else {}

@@ -118,7 +118,8 @@ def _ways(measured: Mapping[str, Any] | None, contrast: spec.Contrast) -> list[s
     if measured is None:
         return [""]
     both = ({column_name(arm, way) for arm in contrast.arms} for way in measured["ways"])
-    return [way for way, names in zip(measured["ways"], both, strict=True) if names <= measured["columns"].keys()]
+    found = [way for way, names in zip(measured["ways"], both, strict=True) if names <= measured["columns"].keys()]
+    return found or [""]
 
 
 def _timed(measured: Mapping[str, Any] | None, contrast: spec.Contrast, way: str) -> _Timed | None:
