@@ -198,7 +198,7 @@ def test_parts_of_an_update_are_told_by_arm_and_those_that_one_lacks_are_a_dash(
     )
     assert costs.parts_tables([replace(full_study.updates[0], parts=(), shares=())]) == ()
     rows = costs.updates_table(full_study.updates).rows
-    assert rows[0][1:] == ("20,000", "100.0", "90.00", "16.00", "32.00")
+    assert rows[0][1:] == ("20\N{NARROW NO-BREAK SPACE}000", "100.0", "90.00", "16.00", "32.00")
 
 
 def test_trials_are_counted_per_arm_over_all_of_its_fields() -> None:
