@@ -1,10 +1,9 @@
-"""A small experiment to be timed, and a process that is afterwards as it was."""
+"""A small experiment to be timed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from paribus.costing import parts
 from paribus.experiment import loading
@@ -38,14 +37,6 @@ count = 3
 threads = 1
 cost_rounds = 2
 """
-
-
-@pytest.fixture(autouse=True)
-def _this_process_as_it_was() -> Iterator[None]:
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
 
 
 @pytest.fixture(autouse=True)

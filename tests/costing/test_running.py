@@ -26,6 +26,7 @@ from paribus.costing.ways import Way
 from paribus.errors import ParibusError
 from paribus.experiment.plan import ArmAtScale, resolve_arms
 from paribus.experiment.spec import Experiment
+from paribus.kernels import compiler
 from paribus.reading.times import compared
 from paribus.runs.layout import COST_FORMAT, cost_fault
 from paribus.runs.study_folder import StudyFolder
@@ -250,10 +251,9 @@ def test_a_further_way_is_a_line_and_is_timed_by_itself_and_against_the_first(
     monkeypatch.setitem(
         ways.WAYS, "other", Way("another", within=Noted, made=lambda model: entered.append("made") or model)
     )
-    monkeypatch.setitem(ways.WAYS, "absent", Way("none here", missing=lambda: "no compiler"))
     experiment = load()
-    found = measure(experiment, at_small(experiment), Effort(2))
-    assert found["identity"]["ways"] == ["eager", "other"]
+    found = measure(experiment, at_small(experiment), Effort(2), Choice(ways=("other",)))
+    assert found["ways"] == ["eager", "other"]
     assert found["comparisons"] == [
         ["trick/eager", "plain/eager"],
         ["trick/other", "plain/other"],
@@ -265,6 +265,30 @@ def test_a_further_way_is_a_line_and_is_timed_by_itself_and_against_the_first(
     assert entered.count("made") == 3
     assert entered.count("within") > 3 * 2 * (WARM_UP_BLOCKS + 1), "every update runs in it"
     assert len(compared(found)) == 4
+
+
+def test_only_ways_that_are_asked_for_are_timed_beside_the_first(load) -> None:
+    experiment = load()
+    assert measure(experiment, at_small(experiment), Effort(2))["ways"] == ["eager"]
+
+
+def test_without_compiled_kernels_an_update_computes_with_operators(load) -> None:
+    seen: list[str] = []
+    with ways.WAYS["operators"].within():
+        seen.append(compiler.in_use())
+    assert seen == ["PyTorch operators"]
+    experiment = load()
+    found = measure(experiment, at_small(experiment), Effort(2), Choice(ways=("operators",)))
+    assert ["plain/operators", "plain/eager"] in found["comparisons"]
+
+
+def test_a_way_that_does_not_exist_or_is_not_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ParibusError, match="updates are not computed in a way 'operator'"):
+        ways.ways_of(["operator"])
+    monkeypatch.setitem(ways.WAYS, "absent", Way("none here", missing=lambda: "no compiler"))
+    with pytest.raises(ParibusError, match="cannot be computed in the way 'absent'") as refused:
+        ways.ways_of(["absent"])
+    assert refused.value.received == "no compiler"
 
 
 def test_a_measurement_holds_for_the_same_arms_code_and_host(load, folder: StudyFolder, measured: list[Effort]) -> None:

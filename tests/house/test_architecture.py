@@ -48,6 +48,7 @@ ALLOWED = {
         *GROUND,
         "data",
         "experiment",
+        "kernels",
         "probing",
         "reading",
         "runs",

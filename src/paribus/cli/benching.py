@@ -37,6 +37,14 @@ def bench(
             show_default=False,
         ),
     ] = None,
+    way: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--way",
+            help='time every arm in this way too, beside "eager": "operators" does without compiled kernels',
+            show_default=False,
+        ),
+    ] = None,
     target: Annotated[
         float | None,
         typer.Option(
@@ -66,7 +74,7 @@ def bench(
         arms = resolve_arms(experiment)
     folder = StudyFolder(runs / experiment.study)
     folder.claim_for(experiment.study)
-    choice = Choice(tuple(dict.fromkeys(arm or ())), baseline)
+    choice = Choice(tuple(dict.fromkeys(arm or ())), baseline, tuple(way or ()))
     found = measure(experiment, arms, folder, console, Effort(rounds, resolution or None), choice)
     if as_json:
         print_json({name: told(record, target) for name, record in found.items()})

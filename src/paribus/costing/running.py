@@ -15,7 +15,7 @@ from rich.console import Console
 
 from paribus.costing.blocks import Turns, orders
 from paribus.costing.parts import clock_of, measured_parts
-from paribus.costing.ways import Way, ways_here
+from paribus.costing.ways import Way, ways_of
 from paribus.data.progress import Advance
 from paribus.errors import ParibusError, StudyFolderError, nearest
 from paribus.experiment import spec
@@ -66,6 +66,8 @@ class Choice:
 
     arms: tuple[str, ...] = ()
     baseline: str | None = None
+    ways: tuple[str, ...] = ()
+    """beside the first"""
 
     @property
     def is_part(self) -> bool:
@@ -97,6 +99,7 @@ def bench(
     choice: Choice,
 ) -> dict[str, dict[str, Any]]:
     """The record of every scale, measured anew. On record goes what covers every arm; a choice of them does not."""
+    ways_of(choice.ways)
     for scale in experiment.scales:
         chosen(arms_at(experiment, arms, scale), choice)  # what is misspelt is said before anything is measured
     found = {}
@@ -170,7 +173,6 @@ def identity(experiment: spec.Experiment, arms: Arms) -> dict[str, Any]:
         "arms": {name: spec.declared(experiment, arm.scale, name) for name, arm in arms.items()},
         "code": {name: code_digest(arm.code_roots) for name, arm in arms.items()},
         "baselines": sorted(baselines),
-        "ways": list(ways_here()),
         "host": f"{packages['processor']}, {packages['cores']} cores, {_device_name(experiment)}",
         "torch": packages["torch"],
         "execution": execution.model_dump(include={"mode", "threads", "micro_batch_rows", "activation_checkpointing"}),
@@ -187,7 +189,7 @@ def measure(
 ) -> dict[str, Any]:
     """A record as `paribus.runs.layout.CostRecord` has it, in JSON types."""
     prepare_process(experiment.execution)
-    arms, ways = chosen(arms, choice), ways_here()
+    arms, ways = chosen(arms, choice), ways_of(choice.ways)
     comparisons = list(_comparisons(pairs(experiment, arms, choice.baseline), arms, list(ways)))
     baselines = dict.fromkeys(baseline for _, baseline in comparisons) or {
         (_reference(experiment, arms), way): None for way in ways

@@ -4,12 +4,15 @@ A way is a line of `WAYS`. What it needs to run goes into `within`, which every 
 the model before it runs, into `made`; and `missing` says why it cannot be had on this machine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+
+from paribus.errors import ParibusError, nearest
+from paribus.kernels import compiler
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,32 @@ class Way:
 
 
 WAYS: dict[str, Way] = {
-    "eager": Way("operation by operation, as cells are trained in proof mode"),
+    "eager": Way("operation by operation, as cells are trained in proof mode, mechanisms by compiled kernels"),
+    "operators": Way(
+        "the same with PyTorch operators in place of compiled kernels",
+        within=compiler.operators,
+        missing=lambda: "" if compiler.compiler() else "no C compiler is here, so eager is that already",
+    ),
 }
 """the first is what the others are compared with"""
 
 
-def ways_here() -> dict[str, Way]:
-    """Those that this machine has."""
-    return {name: way for name, way in WAYS.items() if not way.missing()}
+def ways_of(names: Sequence[str]) -> dict[str, Way]:
+    """The ways of these names in the table's order, the first always among them. ParibusError for one that is not."""
+    for name in names:
+        if name not in WAYS:
+            raise ParibusError(
+                f"updates are not computed in a way '{name}'",
+                expected=", ".join(WAYS),
+                received=name,
+                remedy=nearest(name, WAYS),
+            )
+        if why := WAYS[name].missing():
+            raise ParibusError(
+                f"updates cannot be computed in the way '{name}' on this machine",
+                expected=WAYS[name].sentence,
+                received=why,
+                remedy="leave it out, or install what is missing",
+            )
+    first = next(iter(WAYS))
+    return {name: way for name, way in WAYS.items() if name in (first, *names)}
