@@ -36,6 +36,7 @@ ALLOWED = {
     ("replaying/replay.py", "variables"): "sets CUBLAS_WORKSPACE_CONFIG",
     ("launch/local.py", "network"): "`listen` hears the queue of its own workers; no socket",
     ("kernels/compiler.py", "variables"): "CC, XDG_CACHE_HOME, its own switch: which compiler, and where libraries lie",
+    ("sample_update.py", "variables"): "sets KINETO_LOG_LEVEL, so that the profiler is silent",
     ("runs/environment.py", "variables"): "takes their values out of texts",
 }
 """by file and rule"""
