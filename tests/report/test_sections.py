@@ -185,6 +185,18 @@ def test_times_stand_beside_the_baseline_against_itself_and_no_claim_within_it_i
     assert costs.machines_table([nothing]).rows[0][3] == MISSING
 
 
+def test_a_host_stands_below_the_times_and_in_a_column_only_where_there_are_several(
+    full_study: ReportContent,
+) -> None:
+    [cost] = full_study.costs
+    one = costs.machines_table([cost])
+    assert one.note.endswith(f"Measured on {cost.host}.")
+    assert one.columns[-1].heading == "rounds"
+    two = costs.machines_table([cost, replace(cost, host="another")])
+    assert [row[-1] for row in two.rows] == [cost.host, "another"]
+    assert "Measured on" not in two.note
+
+
 def test_parts_of_an_update_are_told_by_arm_and_those_that_one_lacks_are_a_dash(full_study: ReportContent) -> None:
     (table,) = costs.parts_tables(full_study.updates)
     assert table.rows == (("forward: attention", "25.0", "25.0"), ("backward", "75.0", "75.0"))

@@ -52,6 +52,8 @@ def gains_table(costs: Sequence[CostRow], unit: str = "nats per token") -> Table
 
 def machines_table(costs: Sequence[CostRow]) -> Table:
     """How update times compare, and what the machine that they were measured on cannot resolve."""
+    hosts = {cost.host or MISSING for cost in costs}
+    several = (Column("host"),) if len(hosts) > 1 else ()
     columns = (
         Column("contrast"),
         Column("baseline against itself", "wall time, A/A", numeric=True),
@@ -62,7 +64,7 @@ def machines_table(costs: Sequence[CostRow]) -> Table:
         Column("kept for backward", "times the baseline's", numeric=True),
         Column("peak memory", "times the baseline's", numeric=True),
         Column("rounds", numeric=True),
-        Column("host"),
+        *several,
     )
     rows = tuple(
         (
@@ -75,15 +77,16 @@ def machines_table(costs: Sequence[CostRow]) -> Table:
             significant(cost.backward_memory_ratio),
             significant(cost.peak_memory_ratio),
             str(cost.rounds),
-            cost.host or MISSING,
+            *([cost.host or MISSING] if several else []),
         )
         for cost in costs
     )
+    on = "" if several else f" Measured on {', '.join(hosts)}."
     note = (
         "Medians over mirrored blocks of turns, with 95 % bootstrap intervals over blocks. Nothing within the interval "
         "of the baseline against itself is claimed. Times are compared on one host only."
     )
-    return Table("Time and memory of an update", columns, rows, note)
+    return Table("Time and memory of an update", columns, rows, note + on)
 
 
 def updates_table(updates: Sequence[UpdateRow]) -> Table:
