@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from paribus.errors import ParibusError
@@ -48,15 +49,29 @@ def operators() -> Iterator[None]:
             os.environ[SWITCH] = before
 
 
+def switched_off() -> bool:
+    return os.environ.get(SWITCH) == "operators"
+
+
+def interpreted() -> bool:
+    """Whether Triton is to run its kernels by its interpreter, on the CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
 def in_use() -> str:
-    """What computes the kernels here, for the record: "C, gcc 12.2.0", or "PyTorch operators"."""
-    found = None if os.environ.get(SWITCH) == "operators" or _failed else compiler()
-    return "PyTorch operators" if found is None else f"C, {found[1]}"
+    """What computes the kernels here, for the record: "C, gcc 12.2.0; on CUDA Triton 3.9.0", or "PyTorch operators"."""
+    found = None if switched_off() or _failed else compiler()
+    if found is None:
+        return "PyTorch operators"
+    try:
+        return f"C, {found[1]}; on CUDA Triton {version('triton')}"
+    except PackageNotFoundError:
+        return f"C, {found[1]}"
 
 
 def library(source: str) -> ctypes.CDLL | None:
     """The compiled library of a Python file's kernel (its `__file__`), or None where operators are to be used."""
-    return None if os.environ.get(SWITCH) == "operators" else _library(Path(source).with_suffix(".c"))
+    return None if switched_off() else _library(Path(source).with_suffix(".c"))
 
 
 @cache

@@ -16,13 +16,14 @@ noise of the size of the query gradient itself. Finite while the squares are (ro
 
 What is read more than once is moved once. `publish` sums a source and takes its statistic in one pass; a read takes
 every query over it in one pass and keeps its scores alone; and the gradients that the reads of one source give it are
-added up in place, in the source's `Sink`, by the pass that forms them (`depth_read.c`; PyTorch operators for float64
-and where there is no compiler).
+added up in place, in the source's `Sink`, by the pass that forms them (`depth_read.c`; on CUDA `depth_read_triton.py`;
+PyTorch operators for float64 and where there is no compiler).
 """
 
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from paribus.kernels import compiler, passes
+from paribus.kernels import compiler, gpu, passes
 from paribus.kernels.precision import wide
 from paribus.shapes import DepthScores, DepthWeights, InverseRms, Queries, Stream, Vector
 
@@ -230,6 +231,9 @@ Room = tuple[Tensor | None, Tensor]
 
 def _summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """(value, inverse root mean square [batch time 1])."""
+    on_gpu = _triton(1, delta, running)
+    if on_gpu is not None and gpu.dense(delta, types=gpu.NARROW) and gpu.dense(running):
+        return on_gpu.summed(delta, running, eps)
     dtype = torch.promote_types(delta.dtype, torch.float32)
     delta = delta.contiguous()
     kernel = _kernel(1, 1, running) if delta.device.type == "cpu" and dtype == torch.float32 else None
@@ -258,6 +262,9 @@ def _summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, 
 def _read(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     """(mixes, scores [batch time query source])."""
     queries, width = keyed.shape
+    on_gpu = _triton(queries, keyed, *scales, *sources)
+    if on_gpu is not None and gpu.dense(keyed, *scales, *sources):
+        return on_gpu.read(keyed, scales, sources)
     kernel = _kernel(queries, len(sources), keyed, *scales, *sources)
     if kernel is None:
         scores = torch.stack([(v @ keyed.T) * r for r, v in zip(scales, sources, strict=True)], dim=-1)
@@ -304,6 +311,10 @@ def _read_backward(
     """Writes each source's gradient into its room, on top of what is there, and returns the gradient of `keyed`."""
     queries, width = keyed.shape
     before, after = [old for old, _ in rooms], [new for _, new in rooms]
+    on_gpu = _triton(queries, keyed, *scales, *sources)
+    if on_gpu is not None and gpu.dense(keyed, *scales, *sources, *after, *before):
+        upstream = [gpu.made_dense(g) for g in gradients]
+        return on_gpu.read_backward(keyed, scales, sources, scores, upstream, before, after)
     kernel = _kernel(queries, len(sources), keyed, *scales, *sources)
     if kernel is None:
         return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms)
@@ -397,6 +408,16 @@ def _kernel(queries: int, sources: int, *tensors: Tensor | None) -> ctypes.CDLL 
     for t in tensors:
         fits = fits and (t is None or (t.dtype == torch.float32 and t.device.type == "cpu"))
     return compiler.library(__file__) if fits else None
+
+
+def _triton(queries: int, first: Tensor, *further: Tensor | None) -> ModuleType | None:
+    """The passes in Triton, where they take so many queries, rows as wide as those of `first`, and the device."""
+    if queries > MOST_QUERIES or not gpu.takes(first, *further):
+        return None
+    from paribus.kernels import depth_read_triton
+
+    fits = first.shape[-1] <= depth_read_triton.MOST_WIDTH and gpu.runs(depth_read_triton.trial, first.device)
+    return depth_read_triton if fits else None
 
 
 def depth_read_reference(

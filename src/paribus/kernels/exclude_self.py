@@ -12,6 +12,7 @@ the parts of y and g along u and across it). Hence one rule, RELATIVE_EPS, and n
 
 import ctypes
 import math
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from paribus.kernels import compiler, passes
+from paribus.kernels import compiler, gpu, passes
 from paribus.kernels.precision import rescaled, wide
 from paribus.shapes import GroupedHeads, GroupValues, PerHead
 
@@ -96,6 +97,9 @@ class _ExcludeSelf(Function):
 
 
 def _excluded(y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
+    on_gpu = _triton(y, v, strength)
+    if on_gpu is not None:
+        return on_gpu.excluded(_with_whole_rows(y), _with_whole_rows(v), strength, RELATIVE_EPS)
     kernel = _kernel(y, v, strength)
     if kernel is None:
         parts = _Parts.of(y, v)
@@ -114,6 +118,13 @@ def _excluded(y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
 def _gradients(
     y: Tensor, v: Tensor, strength: float | Tensor, grad_z: Tensor, *, of_v: bool, of_strength: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    on_gpu = _triton(y, v, strength, grad_z)
+    if on_gpu is not None:
+        y, v, grad_z = (_with_whole_rows(t) for t in (y, v, grad_z))
+        of_y, of_values, by_head = on_gpu.gradients(
+            y, v, strength, grad_z, RELATIVE_EPS, of_v=of_v, of_strength=of_strength
+        )
+        return of_y, of_values, _like(strength, by_head)
     kernel = _kernel(y, v, strength, grad_z)
     if kernel is None:
         return _gradients_by_operators(y, v, strength, grad_z, of_v=of_v, of_strength=of_strength)
@@ -141,10 +152,14 @@ def _gradients(
         ),
         tokens,
     )
-    grad_strength = None
-    if by_part is not None and isinstance(strength, Tensor):
-        grad_strength = by_part.sum(0).sum_to_size(strength.shape).to(strength.dtype)
-    return grad_y, grad_v, grad_strength
+    return grad_y, grad_v, _like(strength, None if by_part is None else by_part.sum(0))
+
+
+def _like(strength: float | Tensor, by_head: Tensor | None) -> Tensor | None:
+    """The gradient of the strength from those of the heads [kv_head group 1]."""
+    if by_head is None or not isinstance(strength, Tensor):
+        return None
+    return by_head.sum_to_size(strength.shape).to(strength.dtype)
 
 
 class _Parts(NamedTuple):
@@ -232,14 +247,31 @@ def _sizes(y: Tensor, v: Tensor, strengths: Tensor) -> dict[str, Any]:
 
 
 def _kernel(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) -> ctypes.CDLL | None:
-    """The compiled exclusion, where it can take these tensors: one value a group, float32 or bfloat16, on the CPU."""
-    if y.ndim != 5 or v.shape != (*y.shape[:3], 1, y.shape[4]) or y.shape[-1] > MOST_WIDTH:
-        return None
-    if isinstance(strength, Tensor) and (strength.ndim > 3 or strength.shape[-1:] not in ((), (1,))):
-        return None
+    """The compiled exclusion, where it can take these tensors."""
     tensors = (y, v, *further, *((strength,) if isinstance(strength, Tensor) else ()))
-    fits = all(t.dtype in (torch.float32, torch.bfloat16) and t.device.type == "cpu" for t in tensors)
-    return compiler.library(__file__) if fits and all(t.dtype == y.dtype for t in further) else None
+    fits = y.shape[-1] <= MOST_WIDTH and all(t.device.type == "cpu" for t in tensors)
+    return compiler.library(__file__) if fits and _regular(y, v, strength, *further) else None
+
+
+def _triton(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) -> ModuleType | None:
+    """The passes in Triton, where they can take these tensors."""
+    tensors = (y, v, *further, *((strength,) if isinstance(strength, Tensor) else ()))
+    if not gpu.takes(*tensors) or not _regular(y, v, strength, *further):
+        return None
+    from paribus.kernels import exclude_self_triton
+
+    fits = y.shape[-1] <= exclude_self_triton.MOST_WIDTH and gpu.runs(exclude_self_triton.trial, y.device)
+    return exclude_self_triton if fits else None
+
+
+def _regular(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) -> bool:
+    """One value a group, float32 or bfloat16, strengths per head or coarser."""
+    if y.ndim != 5 or v.shape != (*y.shape[:3], 1, y.shape[4]):
+        return False
+    if isinstance(strength, Tensor) and (strength.ndim > 3 or strength.shape[-1:] not in ((), (1,))):
+        return False
+    tensors = (y, v, *further, *((strength,) if isinstance(strength, Tensor) else ()))
+    return all(t.dtype in gpu.NARROW for t in tensors) and all(t.dtype == y.dtype for t in further)
 
 
 def _with_whole_rows(t: Tensor) -> Tensor:
