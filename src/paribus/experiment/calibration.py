@@ -38,7 +38,7 @@ from paribus.experiment.spec import (
 from paribus.experiment.tuning import RECIPE
 
 EARLIEST, LATEST = 0.4, 0.8
-"""shares of the budget between which the baseline should get half-way"""
+"""shares of the budget between which the baseline should reach the threshold"""
 DEFAULT_SEEDS = 3
 _BESIDE_THE_BASELINE = {"corpus", "tokenizer", "evaluation"}
 """fields of an arm that do not change how it learns a task; the task itself is in the digest by its own"""
@@ -51,7 +51,7 @@ _DIGITS = 9
 """decimals of a loss in the digest: the last bits of a logarithm are the processor's"""
 
 Shares = Mapping[str, Sequence[float]]
-"""of the budget, by slice: one for each calibration seed that got half-way"""
+"""of the budget, by slice: one for each calibration seed that reached the threshold"""
 
 
 class State(StrEnum):
@@ -65,9 +65,9 @@ class State(StrEnum):
     """the file says why there is nothing to calibrate, or reads text"""
     CALIBRATED = "calibrated"
     TOO_EASY = "too easy"
-    """most seeds get half-way before 40 % of the budget"""
+    """most seeds reach the threshold before 40 % of the budget"""
     TOO_HARD = "too hard"
-    """most seeds get half-way after 80 % of the budget, or never"""
+    """most seeds reach the threshold after 80 % of the budget, or never"""
     UNEVEN = "uneven"
     """neither: the seeds, or the two slices of a difference, disagree"""
 
@@ -84,8 +84,8 @@ class CalibrationFound:
     shares: Shares = field(default_factory=dict)
 
     def crossed(self, name: str) -> tuple[float | None, ...]:
-        """Share of the budget at which each calibration seed got half-way on a slice; None, last, for each that never
-        did."""
+        """Share of the budget at which each calibration seed reached the threshold on a slice; None, last, for each
+        that never did."""
         known = tuple(self.shares[name])
         return (*known, *[None] * (self.seeds - len(known)))
 

@@ -47,7 +47,7 @@ def score_of(experiment: Experiment) -> str:
 
     For text the validation split's loss, since the test split is the verdict's. For a task the area under the learning
     curve of the primary's slices: rows of a tuning seed are in no verdict, and an area has no ties where an arm never
-    gets half-way. Of a difference of two slices it is their common curve: no arm is tuned for the effect.
+    reaches a threshold. Of a difference of two slices it is their common curve: no arm is tuned for the effect.
     """
     if experiment.base.task is None:
         return "validation.nll"
