@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 import torch
@@ -395,3 +396,12 @@ def test_a_value_that_is_not_a_number_reaches_the_mix_and_the_gradients(noise: N
     there[0, 1] = False
     assert torch.equal(found[:, there], mixes[:, there])
     assert all(torch.equal(a[there], b[there]) for a, b in zip(of_sick[2:], gradients[2:], strict=True))
+
+
+def test_large_tensors_are_placed_apart_within_a_page_and_small_ones_are_no_larger_than_they_are():
+    large = [passes.placed_apart((1, 256, 64)) for _ in range(64)]
+    assert all(t.shape == (1, 256, 64) and t.is_contiguous() and t.data_ptr() % 64 == 0 for t in large)
+    starts = [t.data_ptr() % 4096 for t in large]
+    assert {(b - a) % 4096 for a, b in pairwise(starts)} == {33 * 64}
+    assert len(set(starts)) == 64
+    assert passes.placed_apart((2, 3)).untyped_storage().nbytes() == 24

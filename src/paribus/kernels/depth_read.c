@@ -24,49 +24,79 @@ struct read {
     float *grad_keyed;               /* [part query width] */
 };
 
-/* p = softmax(s) over the sources; both padded to whole lanes. */
+/* p = softmax(s) over the sources. Both are padded to whole lanes, s with minus infinity, whose weight is zero. */
 ALWAYS_INLINE void softmax(const float *s, float *p, int sources) {
-    lanes highest = all(-INFINITY);
-    int k = 0;
-    for (; k + LANES <= sources; k += LANES) highest = largest(load(s + k), highest);
-    float top = -INFINITY;
-    for (int i = 0; i < LANES; i++) top = highest[i] > top ? highest[i] : top;
-    for (; k < sources; k++) top = s[k] > top ? s[k] : top;
-    float total = 0;
-    for (k = 0; k < sources; k += LANES) {
+    lanes highest = load(s), total = {0};
+    for (int k = LANES; k < sources; k += LANES) highest = largest(load(s + k), highest);
+    float top = maximum(highest);
+    for (int k = 0; k < sources; k += LANES) {
         lanes e = exponential(load(s + k) - top);
+        total += e;
         store(p + k, e);
-        int here = sources - k < LANES ? sources - k : LANES;
-        for (int i = 0; i < here; i++) total += e[i];
     }
-    float inverse = 1.0f / total;
-    for (k = 0; k < sources; k += LANES) store(p + k, load(p + k) * inverse);
+    float inverse = 1.0f / sum(total);
+    for (int k = 0; k < sources; k += LANES) store(p + k, load(p + k) * inverse);
+}
+
+ALWAYS_INLINE void pad(float *s, int sources) {
+    for (int k = sources; k % LANES; k++) s[k] = -INFINITY;
+}
+
+/* Sums of `count` products a_m . v_k of one token, from source k on: as many sources at a time as registers hold, so
+   that a_m is loaded once for all of them. */
+ALWAYS_INLINE void products_of(const int M, const int S, const float *const *a, const float *const *v, int width,
+                               float out[][PADDED_SOURCES], int k) {
+    lanes total[M][S];
+    for (int m = 0; m < M; m++)
+        for (int j = 0; j < S; j++) total[m][j] = (lanes){0};
+    int i = 0;
+    for (; i + LANES <= width; i += LANES)
+        for (int m = 0; m < M; m++) {
+            lanes x = load(a[m] + i);
+            for (int j = 0; j < S; j++) total[m][j] += x * load(v[k + j] + i);
+        }
+    if (i < width)
+        for (int m = 0; m < M; m++) {
+            lanes x = load_some(a[m] + i, width - i);
+            for (int j = 0; j < S; j++) total[m][j] += x * load_some(v[k + j] + i, width - i);
+        }
+    for (int m = 0; m < M; m++)
+        if (S == 4) {
+            four sums = four_sums(total[m][0], total[m][1 % S], total[m][2 % S], total[m][3 % S]);
+            memcpy(out[m] + k, &sums, sizeof sums);
+        } else
+            for (int j = 0; j < S; j++) out[m][k + j] = sum(total[m][j]);
 }
 
 /* out[m][k] = a_m . v_k for one token; a_m and v_k [width]. */
 ALWAYS_INLINE void products(const int M, const float *const *a, const float *const *v, int sources, int width,
                             float out[][PADDED_SOURCES]) {
-    int whole = width & ~(LANES - 1), rest = width - whole;
-    for (int k = 0; k < sources; k++) {
-        lanes total[M];
-        for (int m = 0; m < M; m++) total[m] = (lanes){0};
-        for (int i = 0; i < whole; i += LANES) {
-            lanes x = load(v[k] + i);
-            for (int m = 0; m < M; m++) total[m] += load(a[m] + i) * x;
-        }
-        if (rest) {
-            lanes x = load_some(v[k] + whole, rest);
-            for (int m = 0; m < M; m++) total[m] += load_some(a[m] + whole, rest) * x;
-        }
-        for (int m = 0; m < M; m++) out[m][k] = sum(total[m]);
+    int k = 0;
+    for (; k + 4 <= sources; k += 4) products_of(M, 4, a, v, width, out, k);
+    for (; k < sources; k++) products_of(M, 1, a, v, width, out, k);
+}
+
+/* Features i.. of a token's mixes, `count` of each of C registers. */
+ALWAYS_INLINE void mix_of(const int M, const int C, const struct read *r, const float *const *v,
+                          float p[][PADDED_SOURCES], int64_t t, int i, int count) {
+    lanes mix[M][C];
+    for (int c = 0; c < C; c++) {
+        lanes x = load_up_to(v[0] + i + c * LANES, count);
+        for (int m = 0; m < M; m++) mix[m][c] = p[m][0] * x;
     }
+    for (int k = 1; k < r->sources; k++)
+        for (int c = 0; c < C; c++) {
+            lanes x = load_up_to(v[k] + i + c * LANES, count);
+            for (int m = 0; m < M; m++) mix[m][c] += p[m][k] * x;
+        }
+    for (int m = 0; m < M; m++)
+        for (int c = 0; c < C; c++) store_up_to(r->mix[m] + t * r->width + i + c * LANES, mix[m][c], count);
 }
 
 ALWAYS_INLINE void forward_of(const int M, const struct read *r, int64_t first, int64_t end) {
-    const int sources = r->sources, width = r->width, whole = width & ~(LANES - 1), rest = width - whole;
+    const int sources = r->sources, width = r->width, C = M <= 2 ? 4 : 2;
     float s[M][PADDED_SOURCES], p[M][PADDED_SOURCES];
     const float *keyed[M], *v[MOST_SOURCES];
-    memset(s, 0, sizeof s);
     for (int m = 0; m < M; m++) keyed[m] = r->keyed + m * width;
     for (int64_t t = first; t < end; t++) {
         for (int k = 0; k < sources; k++) v[k] = r->value[k] + t * width;
@@ -74,87 +104,84 @@ ALWAYS_INLINE void forward_of(const int M, const struct read *r, int64_t first, 
         for (int m = 0; m < M; m++) {
             for (int k = 0; k < sources; k++) s[m][k] *= r->inverse_rms[k][t];
             memcpy(r->scores + (t * M + m) * sources, s[m], sources * sizeof(float));
+            pad(s[m], sources);
             softmax(s[m], p[m], sources);
         }
-        for (int i = 0; i < whole; i += LANES) {
-            lanes x = load(v[0] + i), mix[M];
-            for (int m = 0; m < M; m++) mix[m] = p[m][0] * x;
-            for (int k = 1; k < sources; k++) {
-                x = load(v[k] + i);
-                for (int m = 0; m < M; m++) mix[m] += p[m][k] * x;
-            }
-            for (int m = 0; m < M; m++) store(r->mix[m] + t * width + i, mix[m]);
-        }
-        if (rest)
-            for (int m = 0; m < M; m++) {
-                lanes mix = p[m][0] * load_some(v[0] + whole, rest);
-                for (int k = 1; k < sources; k++) mix += p[m][k] * load_some(v[k] + whole, rest);
-                store_some(r->mix[m] + t * width + whole, mix, rest);
-            }
+        int i = 0;
+        for (; i + C * LANES <= width; i += C * LANES) mix_of(M, C, r, v, p, t, i, LANES);
+        for (; i + LANES <= width; i += LANES) mix_of(M, 1, r, v, p, t, i, LANES);
+        if (i < width) mix_of(M, 1, r, v, p, t, i, width - i);
     }
+}
+
+/* What the backward pass of one token has found out before it writes gradients. */
+struct upstream {
+    const float *v[MOST_SOURCES], *before[MOST_SOURCES];
+    float *after[MOST_SOURCES], radial[PADDED_SOURCES];
+};
+
+/* Features i.. of the gradients of a token's sources, `count` of each of C registers. */
+ALWAYS_INLINE void gradients_of(const int M, const int C, const struct read *r, const struct upstream *u,
+                                const float *const *g, float p[][PADDED_SOURCES], float scaled[][PADDED_SOURCES],
+                                float *grad_keyed, int i, int count) {
+    lanes above[M][C], keyed[M][C], of_keyed[M][C];
+    for (int m = 0; m < M; m++)
+        for (int c = 0; c < C; c++) {
+            int at = i + c * LANES;
+            above[m][c] = load_up_to(g[m] + at, count);
+            keyed[m][c] = load_up_to(r->keyed + m * r->width + at, count);
+            of_keyed[m][c] = load_up_to(grad_keyed + m * r->width + at, count);
+        }
+    for (int k = 0; k < r->sources; k++)
+        for (int c = 0; c < C; c++) {
+            int at = i + c * LANES;
+            lanes x = load_up_to(u->v[k] + at, count);
+            lanes grad = u->before[k] ? load_up_to(u->before[k] + at, count) : (lanes){0};
+            grad -= u->radial[k] * x;
+            for (int m = 0; m < M; m++) {
+                grad += p[m][k] * above[m][c];
+                grad += scaled[m][k] * keyed[m][c];
+                of_keyed[m][c] += scaled[m][k] * x;
+            }
+            store_up_to(u->after[k] + at, grad, count);
+        }
+    for (int m = 0; m < M; m++)
+        for (int c = 0; c < C; c++) store_up_to(grad_keyed + m * r->width + i + c * LANES, of_keyed[m][c], count);
 }
 
 /* With a = G . v:  ds = p (a - sum p a),  dv += sum_m (p G + ds r w) - r^2 v (sum_m ds s) / width,  dw += ds r v. */
 ALWAYS_INLINE void backward_of(const int M, const struct read *r, int64_t first, int64_t end) {
-    const int sources = r->sources, width = r->width, whole = width & ~(LANES - 1), rest = width - whole;
+    const int sources = r->sources, width = r->width, C = M == 1 ? 4 : M == 2 ? 2 : 1;
     float s[M][PADDED_SOURCES], p[M][PADDED_SOURCES], a[M][PADDED_SOURCES], scaled[M][PADDED_SOURCES];
-    float radial[PADDED_SOURCES];
-    const float *g[M], *v[MOST_SOURCES], *before[MOST_SOURCES];
-    float *after[MOST_SOURCES], *grad_keyed = r->grad_keyed + first / r->part * M * width;
-    memset(s, 0, sizeof s);
+    float *grad_keyed = r->grad_keyed + first / r->part * M * width;
+    const float *g[M];
+    struct upstream u;
     memset(grad_keyed, 0, M * width * sizeof(float));
     for (int64_t t = first; t < end; t++) {
         for (int k = 0; k < sources; k++) {
-            v[k] = r->value[k] + t * width;
-            before[k] = r->grad_before[k] ? r->grad_before[k] + t * width : NULL;
-            after[k] = r->grad_after[k] + t * width;
-            radial[k] = 0;
+            u.v[k] = r->value[k] + t * width;
+            u.before[k] = r->grad_before[k] ? r->grad_before[k] + t * width : NULL;
+            u.after[k] = r->grad_after[k] + t * width;
+            u.radial[k] = 0;
         }
         for (int m = 0; m < M; m++) g[m] = r->grad_mix[m] + t * width;
-        products(M, g, v, sources, width, a);
+        products(M, g, u.v, sources, width, a);
         for (int m = 0; m < M; m++) {
             memcpy(s[m], r->scores + (t * M + m) * sources, sources * sizeof(float));
+            pad(s[m], sources);
             softmax(s[m], p[m], sources);
             float mean = 0;
             for (int k = 0; k < sources; k++) mean += p[m][k] * a[m][k];
             for (int k = 0; k < sources; k++) {
                 float inverse = r->inverse_rms[k][t], of_score = p[m][k] * (a[m][k] - mean);
                 scaled[m][k] = of_score * inverse;
-                radial[k] += of_score * s[m][k] / width * inverse * inverse;
+                u.radial[k] += of_score * s[m][k] / width * inverse * inverse;
             }
         }
-        for (int i = 0; i < whole; i += LANES) {
-            lanes upstream[M], keyed[M], of_keyed[M];
-            for (int m = 0; m < M; m++) {
-                upstream[m] = load(g[m] + i);
-                keyed[m] = load(r->keyed + m * width + i);
-                of_keyed[m] = load(grad_keyed + m * width + i);
-            }
-            for (int k = 0; k < sources; k++) {
-                lanes x = load(v[k] + i);
-                lanes grad = before[k] ? load(before[k] + i) : (lanes){0};
-                grad -= radial[k] * x;
-                for (int m = 0; m < M; m++) {
-                    grad += p[m][k] * upstream[m] + scaled[m][k] * keyed[m];
-                    of_keyed[m] += scaled[m][k] * x;
-                }
-                store(after[k] + i, grad);
-            }
-            for (int m = 0; m < M; m++) store(grad_keyed + m * width + i, of_keyed[m]);
-        }
-        if (rest)
-            for (int k = 0; k < sources; k++) {
-                lanes x = load_some(v[k] + whole, rest);
-                lanes grad = before[k] ? load_some(before[k] + whole, rest) : (lanes){0};
-                grad -= radial[k] * x;
-                for (int m = 0; m < M; m++) {
-                    float *of_keyed = grad_keyed + m * width + whole;
-                    grad += p[m][k] * load_some(g[m] + whole, rest);
-                    grad += scaled[m][k] * load_some(r->keyed + m * width + whole, rest);
-                    store_some(of_keyed, load_some(of_keyed, rest) + scaled[m][k] * x, rest);
-                }
-                store_some(after[k] + whole, grad, rest);
-            }
+        int i = 0;
+        for (; i + C * LANES <= width; i += C * LANES) gradients_of(M, C, r, &u, g, p, scaled, grad_keyed, i, LANES);
+        for (; i + LANES <= width; i += LANES) gradients_of(M, 1, r, &u, g, p, scaled, grad_keyed, i, LANES);
+        if (i < width) gradients_of(M, 1, r, &u, g, p, scaled, grad_keyed, i, width - i);
     }
 }
 

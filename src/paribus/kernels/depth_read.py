@@ -60,7 +60,12 @@ class Sink:
     def room(self, like: Tensor) -> tuple[Tensor | None, Tensor]:
         """(what is there to be added to, where the sum is to be written): the same tensor where that may change."""
         before = self.total
-        after = before if before is not None and not self._lent else torch.empty_like(like)
+        if before is not None and not self._lent:
+            after = before
+        elif like.dtype == torch.float32 and like.device.type == "cpu":
+            after = passes.placed_apart(like.shape)
+        else:
+            after = torch.empty_like(like)
         self._keep(after, lent=False)
         return before, after
 
@@ -241,7 +246,7 @@ def _summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, 
         value = delta.to(dtype) if running is None else running + delta.to(running.dtype)
         return value.view_as(value), inverse_rms(value, eps)
     same = running is None and delta.dtype == torch.float32
-    value = delta.view_as(delta) if same else torch.empty_like(delta, dtype=torch.float32)
+    value = delta.view_as(delta) if same else passes.placed_apart(delta.shape)
     scale = torch.empty((*delta.shape[:-1], 1), dtype=torch.float32)
     tokens = scale.numel()
     arguments = _Sum(
@@ -276,7 +281,7 @@ def _read(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) ->
                 mix.addcmul_(weights[..., m, k, None], sources[k])
             mixes.append(mix)
         return mixes, scores
-    mixes = [torch.empty_like(sources[0]) for _ in range(queries)]
+    mixes = [passes.placed_apart(sources[0].shape) for _ in range(queries)]
     scores = torch.empty((*sources[0].shape[:-1], queries, len(sources)), dtype=torch.float32)
     tokens = scales[0].numel()
     # The arrays of addresses are bound to names: a structure of C does not keep them alive.

@@ -16,6 +16,7 @@ typedef int32_t int_lanes __attribute__((vector_size(4 * LANES)));
 typedef uint32_t word_lanes __attribute__((vector_size(4 * LANES)));
 typedef uint16_t short_lanes __attribute__((vector_size(2 * LANES)));
 typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_ints __attribute__((vector_size(16)));
 
 ALWAYS_INLINE lanes all(float x) { return (lanes){0} + x; }
 
@@ -35,15 +36,52 @@ ALWAYS_INLINE lanes load_some(const float *from, int count) {
 
 ALWAYS_INLINE void store_some(float *to, lanes x, int count) { memcpy(to, &x, count * sizeof(float)); }
 
-ALWAYS_INLINE float sum(lanes x) {
+/* A whole register where the count says so. */
+ALWAYS_INLINE lanes load_up_to(const float *from, int count) {
+    return count == LANES ? load(from) : load_some(from, count);
+}
+
+ALWAYS_INLINE void store_up_to(float *to, lanes x, int count) {
+    if (count == LANES)
+        store(to, x);
+    else
+        store_some(to, x, count);
+}
+
+/* Four numbers whose sum is that of the register. */
+ALWAYS_INLINE four folded(lanes x) {
     four fours[LANES / 4];
     memcpy(fours, &x, sizeof x);
 #if LANES == 16
-    four s = (fours[0] + fours[2]) + (fours[1] + fours[3]);
+    return (fours[0] + fours[2]) + (fours[1] + fours[3]);
 #else
-    four s = fours[0] + fours[1];
+    return fours[0] + fours[1];
 #endif
+}
+
+ALWAYS_INLINE float sum(lanes x) {
+    four s = folded(x);
     return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+#ifdef __clang__
+#define PICKED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICKED(a, b, ...) __builtin_shuffle(a, b, (four_ints){__VA_ARGS__})
+#endif
+
+/* The sums of four registers, in the order in which `sum` adds. */
+ALWAYS_INLINE four four_sums(lanes a, lanes b, lanes c, lanes d) {
+    four fa = folded(a), fb = folded(b), fc = folded(c), fd = folded(d);
+    four ab = PICKED(fa, fb, 0, 4, 1, 5) + PICKED(fa, fb, 2, 6, 3, 7); /* a0+a2 b0+b2 a1+a3 b1+b3 */
+    four cd = PICKED(fc, fd, 0, 4, 1, 5) + PICKED(fc, fd, 2, 6, 3, 7);
+    return PICKED(ab, cd, 0, 1, 4, 5) + PICKED(ab, cd, 2, 3, 6, 7);
+}
+
+ALWAYS_INLINE float maximum(lanes x) {
+    float top = x[0];
+    for (int i = 1; i < LANES; i++) top = x[i] > top ? x[i] : top;
+    return top;
 }
 
 /* mask ? a : b, lane by lane; a mask is what a comparison of lanes gives. */
