@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from paribus.kernels import compiler
-from paribus.kernels.depth_read import Source, depth_read, inverse_rms
+from paribus.costing.allocator import keep_buffers
+from paribus.kernels import compiler, passes
+from paribus.kernels.depth_read import depth_read, publish
 from paribus.kernels.exclude_self import exclude_self
 from paribus.seeds import unit_noise
 from paribus.terminal import table
@@ -34,6 +35,11 @@ def noise(device: str, name: str, *shape: int) -> Tensor:
     return torch.from_numpy(unit_noise(shape, "bench", "kernels", name)).float().to(device)
 
 
+def apart(t: Tensor) -> Tensor:
+    """As sums that a model publishes lie in memory."""
+    return passes.placed_apart(t.shape).copy_(t) if t.device.type == "cpu" else t
+
+
 def copy_of(bytes_moved: int, device: str) -> Work:
     """Reads half of so many bytes and writes the other half."""
     source = torch.zeros(bytes_moved // 8, device=device)
@@ -43,12 +49,11 @@ def copy_of(bytes_moved: int, device: str) -> Work:
 
 def read(device: str, tokens: int, width: int, sources: int, queries: int) -> tuple[Work, Work, int, int]:
     """(forward, forward and backward, bytes of either)"""
-    values = [noise(device, f"source {k}", 1, tokens, width).requires_grad_() for k in range(sources)]
+    values = [apart(noise(device, f"source {k}", 1, tokens, width)).requires_grad_() for k in range(sources)]
     keyed = (noise(device, "queries", queries, width) * width**-0.5).requires_grad_()
     gain = torch.ones(width, device=device, requires_grad=True)
     upstream = [noise(device, f"upstream {m}", 1, tokens, width) for m in range(queries)]
-    scales = [inverse_rms(value, 1e-6) for value in values]
-    published = [Source(value, scale) for value, scale in zip(values, scales, strict=True)]
+    published = [publish(value, 1e-6) for value in values]
 
     def forward() -> object:
         with torch.no_grad():
@@ -56,7 +61,7 @@ def read(device: str, tokens: int, width: int, sources: int, queries: int) -> tu
 
     def both() -> object:
         mixes, _ = depth_read(published, keyed, gain)
-        return torch.autograd.grad(mixes, [keyed, gain, *values], upstream)
+        return torch.autograd.grad(mixes, [keyed, gain, *values], upstream, retain_graph=True)
 
     row = 4 * tokens * width
     return forward, both, row * (sources + queries), row * (3 * sources + 2 * queries)
@@ -123,6 +128,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
+    keep_buffers()
     cases: list[tuple[str, Callable[..., tuple[Work, Work, int, int]], tuple[int, ...]]] = [
         *((f"read, {asked.queries} of {k}", read, (k, asked.queries)) for k in asked.sources),
         ("exclusion", exclusion, ()),

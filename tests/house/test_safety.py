@@ -35,6 +35,7 @@ ALLOWED = {
     ("running.py", "variables"): "sets CUBLAS_WORKSPACE_CONFIG",
     ("replaying/replay.py", "variables"): "sets CUBLAS_WORKSPACE_CONFIG",
     ("launch/local.py", "network"): "`listen` hears the queue of its own workers; no socket",
+    ("costing/allocator.py", "variables"): "GLIBC_TUNABLES: whether the user has set the allocator",
     ("kernels/compiler.py", "variables"): "CC, XDG_CACHE_HOME, its own switch: which compiler, and where libraries lie",
     ("sample_update.py", "variables"): "sets KINETO_LOG_LEVEL, so that the profiler is silent",
     ("runs/environment.py", "variables"): "takes their values out of texts",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from paribus.costing.allocator import keep_buffers
 from paribus.costing.blocks import Turns, orders
 from paribus.costing.parts import clock_of, measured_parts
 from paribus.costing.ways import Way, ways_of
@@ -189,6 +190,7 @@ def measure(
 ) -> dict[str, Any]:
     """A record as `paribus.runs.layout.CostRecord` has it, in JSON types."""
     prepare_process(experiment.execution)
+    keep_buffers()
     arms, ways = chosen(arms, choice), ways_of(choice.ways)
     comparisons = list(_comparisons(pairs(experiment, arms, choice.baseline), arms, list(ways)))
     baselines = dict.fromkeys(baseline for _, baseline in comparisons) or {
