@@ -18,6 +18,7 @@ def faults():
         torch.ones(1 << 24)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
+faults()
 print(kept, faults())
 """
 

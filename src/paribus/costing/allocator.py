@@ -1,6 +1,7 @@
-"""The C library's allocator as cells are trained with it (`paribus.launch.local.MALLOC_TUNABLES`), in a running
-process: large buffers stay in the heap between updates. Otherwise each is taken from the system and given back, and part
-of what is timed is the system handing out pages.
+"""The C library's allocator as cells are trained with it (`paribus.launch.local.MALLOC_TUNABLES`), here.
+
+Large buffers stay in the heap between updates. Otherwise each is taken from the system and given back, and part of what
+is timed is the system handing out pages.
 """
 
 import ctypes
