@@ -287,7 +287,8 @@ def _faster(times: Sequence[float], base: Sequence[float], twin: Sequence[float]
 
 
 def _milliseconds(times: Sequence[float]) -> str:
-    return f"{1e3 * np.median(times):.3g}"
+    middle = 1e3 * float(np.median(times))
+    return f"{middle:,.0f}" if middle >= 100 else f"{middle:.3g}"
 
 
 if __name__ == "__main__":
