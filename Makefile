@@ -17,7 +17,7 @@ demo: install
 	$(BIN)/paribus run experiments/demo-cross.toml
 
 test: install lint types
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: install
 	$(BIN)/ruff check .
