@@ -2,11 +2,20 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
-from paribus.train.determinism import set_deterministic
+from paribus.data.order import Order
+from paribus.model.backbone import Backbone
+from paribus.optim.config import OptimiserConfig
+from paribus.optim.groups import build_optimisers
+from paribus.optim.schedule import Moment
+from paribus.train.determinism import fill_allocated_memory, set_deterministic
+from paribus.train.step import update
+from tests.shared import process_as_it_was
 
 
 def test_an_operation_without_a_deterministic_algorithm_is_refused_while_they_are_required():
@@ -34,3 +43,28 @@ def test_requiring_them_loads_no_compiler():
 
 def test_torch_s_own_switch_would_load_it():
     assert loads_the_compiler("torch.use_deterministic_algorithms(True)")
+
+
+ARMS = (
+    {"output_map": {"name": "xsa"}, "routing": {"name": "role-decoupled", "blocks": 2}},
+    {"value_map": {"name": "value-embedding"}, "mask": {"name": "document"}},
+)
+
+
+@pytest.mark.parametrize("arm", ARMS, ids=["kernels", "operators"])
+def test_nothing_is_read_before_it_is_written(build: Callable[..., Backbone], order: Order, arm: object):
+    def trained(filled: bool) -> dict[str, Tensor]:
+        set_deterministic(True)
+        if filled:
+            fill_allocated_memory(True)
+        assert bool(torch.empty(1 << 12).isnan().all()) == filled
+        model = build(arm)
+        optimisers = build_optimisers(model, OptimiserConfig())
+        for step in range(3):
+            update(model, optimisers, order.batch(step), step, Moment(), 3)
+        return dict(model.named_parameters())
+
+    with process_as_it_was():
+        left, right = trained(False), trained(True)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
