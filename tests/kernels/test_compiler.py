@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from paribus.kernels import compiler, depth_read, exclude_self
+from paribus.kernels import compiler, depth_read_cpu, exclude_self_cpu
 
-SOURCES = [Path(str(module.__file__)).with_suffix(".c") for module in (depth_read, exclude_self)]
+SOURCES = [Path(str(module.__file__)).with_suffix(".c") for module in (depth_read_cpu, exclude_self_cpu)]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_many_that_compile_at_the_same_time_end_with_one_whole_file(tmp_path: Pa
 def test_where_no_compiler_is_operators_are_used_and_the_record_says_so(afresh: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(afresh))
     monkeypatch.delenv("CC", raising=False)
-    assert compiler.library(depth_read.__file__) is None
+    assert compiler.library(depth_read_cpu.__file__) is None
     assert compiler.in_use() == "PyTorch operators"
 
 
@@ -94,11 +94,11 @@ def test_the_record_names_the_compiler_and_its_version():
 
 
 def test_the_switch_turns_compiled_kernels_off_and_on_again():
-    assert compiler.library(depth_read.__file__) is not None
+    assert compiler.library(depth_read_cpu.__file__) is not None
     with compiler.operators():
-        assert compiler.library(depth_read.__file__) is None
+        assert compiler.library(depth_read_cpu.__file__) is None
         assert compiler.in_use() == "PyTorch operators"
-    assert compiler.library(depth_read.__file__) is not None
+    assert compiler.library(depth_read_cpu.__file__) is not None
 
 
 def test_naming_the_compiler_loads_no_torch():

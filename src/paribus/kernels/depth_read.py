@@ -16,8 +16,8 @@ noise of the size of the query gradient itself. Finite while the squares are (ro
 
 What is read more than once is moved once. `publish` sums a source and takes its statistic in one pass; a read takes
 every query over it in one pass and keeps its scores alone; and the gradients that the reads of one source give it are
-added up in place, in the source's `Sink`, by the pass that forms them (`depth_read.c`; on CUDA `depth_read_triton.py`;
-PyTorch operators for float64 and where there is no compiler).
+added up in place, in the source's `Sink`, by the pass that forms them (`depth_read_cpu.py`; on CUDA
+`depth_read_triton.py`; PyTorch operators for float64 and where there is no compiler).
 """
 
 import ctypes
@@ -31,13 +31,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from paribus.kernels import compiler, gpu, passes
+from paribus.kernels import depth_read_cpu, gpu, passes
 from paribus.kernels.precision import wide
 from paribus.shapes import DepthScores, DepthWeights, InverseRms, Queries, Stream, Vector
 
 MOST_QUERIES = 4
-MOST_SOURCES = 256
-"""of the compiled read (`depth_read.c`); operators take any number"""
+"""of a read by a compiled kernel; operators take any number"""
 
 
 class Sink:
@@ -141,20 +140,20 @@ def depth_read(
 
 
 def _traced(sources: Sequence[Source], keyed: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-    """The read in operators that a compiler fuses with what surrounds them, backwards as well."""
-    with torch.autocast(keyed.device.type, enabled=False):
-        by_query = [
-            torch.cat([(wide(s.value) * query).sum(-1, keepdim=True) * s.inverse_rms for s in sources], dim=-1)
-            for query in keyed.unbind(0)
-        ]
-        mixes = []
-        for scores in by_query:
-            weights = torch.softmax(scores, dim=-1)
-            mix = weights[..., 0:1] * sources[0].value
-            for k in range(1, len(sources)):
-                mix = mix + weights[..., k : k + 1] * sources[k].value
-            mixes.append(mix)
-        return tuple(mixes), torch.stack(by_query, dim=-2).detach()
+    """The read in operators that a compiler fuses with what surrounds them, backwards as well. Autocast, which a graph
+    that is kept on disk must not switch, leaves every one of them in float32."""
+    by_query = [
+        torch.cat([(wide(s.value) * query).sum(-1, keepdim=True) * s.inverse_rms for s in sources], dim=-1)
+        for query in keyed.unbind(0)
+    ]
+    mixes = []
+    for scores in by_query:
+        weights = torch.softmax(scores, dim=-1)
+        mix = weights[..., 0:1] * sources[0].value
+        for k in range(1, len(sources)):
+            mix = mix + weights[..., k : k + 1] * sources[k].value
+        mixes.append(mix)
+    return tuple(mixes), torch.stack(by_query, dim=-2).detach()
 
 
 def weights_of(scores: DepthScores) -> DepthWeights:
@@ -241,67 +240,29 @@ def _summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, 
         return on_gpu.summed(delta, running, eps)
     dtype = torch.promote_types(delta.dtype, torch.float32)
     delta = delta.contiguous()
-    kernel = _kernel(1, 1, running) if delta.device.type == "cpu" and dtype == torch.float32 else None
-    if kernel is None or delta.dtype not in (torch.float32, torch.bfloat16):
-        value = delta.to(dtype) if running is None else running + delta.to(running.dtype)
-        return value.view_as(value), inverse_rms(value, eps)
-    same = running is None and delta.dtype == torch.float32
-    value = delta.view_as(delta) if same else passes.placed_apart(delta.shape)
-    scale = torch.empty((*delta.shape[:-1], 1), dtype=torch.float32)
-    tokens = scale.numel()
-    arguments = _Sum(
-        tokens=tokens,
-        width=delta.shape[-1],
-        part=passes.PART,
-        eps=eps,
-        narrow=delta.dtype == torch.bfloat16,
-        running=None if running is None else running.data_ptr(),
-        delta=delta.data_ptr(),
-        value=None if same else value.data_ptr(),
-        inverse_rms=scale.data_ptr(),
-    )
-    passes.run(kernel.sum_forward, arguments, tokens)
-    return value, scale
+    on_cpu = depth_read_cpu.library(1, running) if delta.device.type == "cpu" and dtype == torch.float32 else None
+    if on_cpu is not None and delta.dtype in depth_read_cpu.NARROW:
+        return depth_read_cpu.summed(on_cpu, delta, running, eps)
+    value = delta.to(dtype) if running is None else running + delta.to(running.dtype)
+    return value.view_as(value), inverse_rms(value, eps)
 
 
 def _read(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     """(mixes, scores [batch time query source])."""
-    queries, width = keyed.shape
-    on_gpu = _triton(queries, keyed, *scales, *sources)
+    on_gpu = _triton(len(keyed), keyed, *scales, *sources)
     if on_gpu is not None and gpu.dense(keyed, *scales, *sources):
         return on_gpu.read(keyed, scales, sources)
-    kernel = _kernel(queries, len(sources), keyed, *scales, *sources)
-    if kernel is None:
-        scores = torch.stack([(v @ keyed.T) * r for r, v in zip(scales, sources, strict=True)], dim=-1)
-        weights = torch.softmax(scores, dim=-1)
-        mixes = []
-        for m in range(queries):
-            mix = weights[..., m, 0, None] * sources[0]
-            for k in range(1, len(sources)):
-                mix.addcmul_(weights[..., m, k, None], sources[k])
-            mixes.append(mix)
-        return mixes, scores
-    mixes = [passes.placed_apart(sources[0].shape) for _ in range(queries)]
-    scores = torch.empty((*sources[0].shape[:-1], queries, len(sources)), dtype=torch.float32)
-    tokens = scales[0].numel()
-    # The arrays of addresses are bound to names: a structure of C does not keep them alive.
-    values, statistics, to = (passes.addresses(tensors) for tensors in (sources, scales, mixes))
-    passes.run(
-        kernel.read_forward,
-        _Read(
-            tokens=tokens,
-            width=width,
-            queries=queries,
-            sources=len(sources),
-            part=passes.PART,
-            value=values,
-            inverse_rms=statistics,
-            keyed=keyed.data_ptr(),
-            scores=scores.data_ptr(),
-            mix=to,
-        ),
-        tokens,
-    )
+    on_cpu = _on_cpu(keyed, *scales, *sources)
+    if on_cpu is not None:
+        return depth_read_cpu.read(on_cpu, keyed, scales, sources)
+    scores = torch.stack([(v @ keyed.T) * r for r, v in zip(scales, sources, strict=True)], dim=-1)
+    weights = torch.softmax(scores, dim=-1)
+    mixes = []
+    for m in range(len(keyed)):
+        mix = weights[..., m, 0, None] * sources[0]
+        for k in range(1, len(sources)):
+            mix.addcmul_(weights[..., m, k, None], sources[k])
+        mixes.append(mix)
     return mixes, scores
 
 
@@ -314,40 +275,15 @@ def _read_backward(
     rooms: Sequence[Room],
 ) -> Tensor:
     """Writes each source's gradient into its room, on top of what is there, and returns the gradient of `keyed`."""
-    queries, width = keyed.shape
     before, after = [old for old, _ in rooms], [new for _, new in rooms]
-    on_gpu = _triton(queries, keyed, *scales, *sources)
+    on_gpu = _triton(len(keyed), keyed, *scales, *sources)
     if on_gpu is not None and gpu.dense(keyed, *scales, *sources, *after, *before):
         upstream = [gpu.made_dense(g) for g in gradients]
         return on_gpu.read_backward(keyed, scales, sources, scores, upstream, before, after)
-    kernel = _kernel(queries, len(sources), keyed, *scales, *sources)
-    if kernel is None:
-        return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms)
-    tokens = scales[0].numel()
-    grad_keyed = torch.empty((passes.parts(tokens), queries, width), dtype=torch.float32)
-    values, statistics, upstream, old, new = (
-        passes.addresses(tensors) for tensors in (sources, scales, gradients, before, after)
-    )
-    passes.run(
-        kernel.read_backward,
-        _Read(
-            tokens=tokens,
-            width=width,
-            queries=queries,
-            sources=len(sources),
-            part=passes.PART,
-            value=values,
-            inverse_rms=statistics,
-            keyed=keyed.data_ptr(),
-            scores=scores.data_ptr(),
-            grad_mix=upstream,
-            grad_before=old,
-            grad_after=new,
-            grad_keyed=grad_keyed.data_ptr(),
-        ),
-        tokens,
-    )
-    return grad_keyed.sum(0)
+    on_cpu = _on_cpu(keyed, *scales, *sources)
+    if on_cpu is not None:
+        return depth_read_cpu.read_backward(on_cpu, keyed, scales, sources, scores, gradients, before, after)
+    return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms)
 
 
 def _read_backward_by_operators(
@@ -379,40 +315,9 @@ def _read_backward_by_operators(
     return grad_keyed
 
 
-class _Read(ctypes.Structure):
-    """`struct read`."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("tokens", "width", "queries", "sources", "part")),
-        ("value", ctypes.POINTER(ctypes.c_void_p)),
-        ("inverse_rms", ctypes.POINTER(ctypes.c_void_p)),
-        ("keyed", ctypes.c_void_p),
-        ("scores", ctypes.c_void_p),
-        ("mix", ctypes.POINTER(ctypes.c_void_p)),
-        ("grad_mix", ctypes.POINTER(ctypes.c_void_p)),
-        ("grad_before", ctypes.POINTER(ctypes.c_void_p)),
-        ("grad_after", ctypes.POINTER(ctypes.c_void_p)),
-        ("grad_keyed", ctypes.c_void_p),
-    )
-
-
-class _Sum(ctypes.Structure):
-    """`struct sum`."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("tokens", "width", "part")),
-        ("eps", ctypes.c_float),
-        ("narrow", ctypes.c_int32),
-        *((name, ctypes.c_void_p) for name in ("running", "delta", "value", "inverse_rms")),
-    )
-
-
-def _kernel(queries: int, sources: int, *tensors: Tensor | None) -> ctypes.CDLL | None:
-    """The compiled read, where it can take these tensors, which are dense: float32 on the CPU."""
-    fits = queries <= MOST_QUERIES and sources <= MOST_SOURCES
-    for t in tensors:
-        fits = fits and (t is None or (t.dtype == torch.float32 and t.device.type == "cpu"))
-    return compiler.library(__file__) if fits else None
+def _on_cpu(keyed: Tensor, *tensors: Tensor) -> ctypes.CDLL | None:
+    """The compiled read, where it takes so many queries and these tensors (a scale and a value for each source)."""
+    return depth_read_cpu.library(len(tensors) // 2, keyed, *tensors) if len(keyed) <= MOST_QUERIES else None
 
 
 def _triton(queries: int, first: Tensor, *further: Tensor | None) -> ModuleType | None:

@@ -20,12 +20,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from paribus.kernels import compiler, gpu, passes
+from paribus.kernels import exclude_self_cpu, gpu
 from paribus.kernels.precision import rescaled, wide
 from paribus.shapes import GroupedHeads, GroupValues, PerHead
 
-MOST_WIDTH = 1024
-"""features of a head that the compiled exclusion takes (`exclude_self.c`); operators take any number"""
 RELATIVE_EPS = 2.0**-20
 """A row passes unchanged, forwards and backwards, where max|v| <= RELATIVE_EPS max|y|, and so where v is zero. For all
 other rows |dv| < s |g| sqrt(head_width) / RELATIVE_EPS. A millionth: far below any value that attention aggregates
@@ -100,19 +98,12 @@ def _excluded(y: Tensor, v: Tensor, strength: float | Tensor) -> Tensor:
     on_gpu = _triton(y, v, strength)
     if on_gpu is not None:
         return on_gpu.excluded(_with_whole_rows(y), _with_whole_rows(v), strength, RELATIVE_EPS)
-    kernel = _kernel(y, v, strength)
-    if kernel is None:
-        parts = _Parts.of(y, v)
-        return torch.addcmul(wide(y), parts.along * strength, parts.w, value=-1.0).to(y.dtype)
-    y, v = _with_whole_rows(y), _with_whole_rows(v)
-    z, tokens = torch.empty(y.shape, dtype=y.dtype), y.shape[0] * y.shape[1]
-    strengths = _strengths(y, strength)
-    passes.run(
-        kernel.exclude_forward,
-        _Exclusion(**_sizes(y, v, strengths), z_stride=z.stride()[:4], y=y.data_ptr(), v=v.data_ptr(), z=z.data_ptr()),
-        tokens,
-    )
-    return z
+    on_cpu = _on_cpu(y, v, strength)
+    if on_cpu is not None:
+        y, v = _with_whole_rows(y), _with_whole_rows(v)
+        return exclude_self_cpu.excluded(on_cpu, y, v, strength, _features(y.shape[-1]))
+    parts = _Parts.of(y, v)
+    return torch.addcmul(wide(y), parts.along * strength, parts.w, value=-1.0).to(y.dtype)
 
 
 def _gradients(
@@ -125,34 +116,15 @@ def _gradients(
             y, v, strength, grad_z, RELATIVE_EPS, of_v=of_v, of_strength=of_strength
         )
         return of_y, of_values, _like(strength, by_head)
-    kernel = _kernel(y, v, strength, grad_z)
-    if kernel is None:
+    on_cpu = _on_cpu(y, v, strength, grad_z)
+    if on_cpu is None:
         return _gradients_by_operators(y, v, strength, grad_z, of_v=of_v, of_strength=of_strength)
     y, v, grad_z = (_with_whole_rows(t) for t in (y, v, grad_z))
-    batch, time, kv_heads, group, width = y.shape
-    tokens = batch * time
-    strengths = _strengths(y, strength)
-    grad_y = torch.empty_like(y)
-    if grad_y.stride() != y.stride():  # of a y that overlaps itself or has gaps
-        y = y.contiguous()
-        grad_y = torch.empty_like(y)
-    grad_v = torch.empty((batch, time, kv_heads, 1, width), dtype=v.dtype) if of_v else None
-    by_part = torch.empty((passes.parts(tokens), kv_heads, group, 1)) if of_strength else None
-    passes.run(
-        kernel.exclude_backward,
-        _Exclusion(
-            **_sizes(y, v, strengths),
-            z_stride=grad_z.stride()[:4],
-            y=y.data_ptr(),
-            v=v.data_ptr(),
-            z=grad_y.data_ptr(),
-            grad=grad_z.data_ptr(),
-            grad_v=None if grad_v is None else grad_v.data_ptr(),
-            grad_strength=None if by_part is None else by_part.data_ptr(),
-        ),
-        tokens,
+    features = _features(y.shape[-1])
+    of_y, of_values, by_head = exclude_self_cpu.gradients(
+        on_cpu, y, v, strength, grad_z, features, of_v=of_v, of_strength=of_strength
     )
-    return grad_y, grad_v, _like(strength, None if by_part is None else by_part.sum(0))
+    return of_y, of_values, _like(strength, by_head)
 
 
 def _like(strength: float | Tensor, by_head: Tensor | None) -> Tensor | None:
@@ -205,52 +177,11 @@ def _gradients_by_operators(
     return grad_y.to(y.dtype), grad_v, grad_strength
 
 
-class _Exclusion(ctypes.Structure):
-    """`struct exclusion`."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("batch", "time", "kv_heads", "group", "width", "part")),
-        *((name, ctypes.c_int32) for name in ("narrow_y", "narrow_v")),
-        ("features", ctypes.c_float),
-        ("y_stride", ctypes.c_int64 * 4),
-        ("z_stride", ctypes.c_int64 * 4),
-        ("v_stride", ctypes.c_int64 * 3),
-        ("strength_stride", ctypes.c_int64 * 2),
-        *((name, ctypes.c_void_p) for name in ("y", "v", "strength", "z", "grad", "grad_v", "grad_strength")),
-    )
-
-
-def _strengths(y: Tensor, strength: float | Tensor) -> Tensor:
-    """[kv_head group], by view where it is a tensor of that type already."""
-    if not isinstance(strength, Tensor):
-        return torch.full((), strength).expand(y.shape[2:4])
-    return strength.float().expand(*y.shape[2:4], 1)[..., 0]
-
-
-def _sizes(y: Tensor, v: Tensor, strengths: Tensor) -> dict[str, Any]:
-    batch, time, kv_heads, group, width = y.shape
-    return {
-        "batch": batch,
-        "time": time,
-        "kv_heads": kv_heads,
-        "group": group,
-        "width": width,
-        "part": passes.PART,
-        "narrow_y": y.dtype == torch.bfloat16,
-        "narrow_v": v.dtype == torch.bfloat16,
-        "features": _features(width),
-        "y_stride": y.stride()[:4],
-        "v_stride": v.stride()[:3],
-        "strength_stride": strengths.stride(),
-        "strength": strengths.data_ptr(),
-    }
-
-
-def _kernel(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) -> ctypes.CDLL | None:
+def _on_cpu(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) -> ctypes.CDLL | None:
     """The compiled exclusion, where it can take these tensors."""
-    tensors = (y, v, *further, *((strength,) if isinstance(strength, Tensor) else ()))
-    fits = y.shape[-1] <= MOST_WIDTH and all(t.device.type == "cpu" for t in tensors)
-    return compiler.library(__file__) if fits and _regular(y, v, strength, *further) else None
+    if not _regular(y, v, strength, *further):
+        return None
+    return exclude_self_cpu.library(y, v, *further, *((strength,) if isinstance(strength, Tensor) else ()))
 
 
 def _triton(y: Tensor, v: Tensor, strength: float | Tensor, *further: Tensor) -> ModuleType | None:

@@ -1,0 +1,133 @@
+"""The passes of `depth_read` on a CPU: calls of `depth_read_cpu.c`, for dense tensors in float32."""
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from paribus.kernels import compiler, passes
+
+MOST_SOURCES = 256
+"""that a read takes (`depth_read_cpu.c`)"""
+NARROW = (torch.float32, torch.bfloat16)
+"""types of what is added to a sum"""
+
+
+def library(sources: int, *tensors: Tensor | None) -> ctypes.CDLL | None:
+    """What computes reads of so many sources, where it can take these tensors; None where operators are to be used."""
+    fits = sources <= MOST_SOURCES
+    for t in tensors:
+        fits = fits and (t is None or (t.dtype == torch.float32 and t.device.type == "cpu"))
+    return compiler.library(__file__) if fits else None
+
+
+def summed(kernel: ctypes.CDLL, delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """(running + delta, its inverse root mean square [batch time 1])."""
+    same = running is None and delta.dtype == torch.float32
+    value = delta.view_as(delta) if same else passes.placed_apart(delta.shape)
+    scale = torch.empty((*delta.shape[:-1], 1), dtype=torch.float32)
+    tokens = scale.numel()
+    arguments = _Sum(
+        tokens=tokens,
+        width=delta.shape[-1],
+        part=passes.PART,
+        eps=eps,
+        narrow=delta.dtype == torch.bfloat16,
+        running=None if running is None else running.data_ptr(),
+        delta=delta.data_ptr(),
+        value=None if same else value.data_ptr(),
+        inverse_rms=scale.data_ptr(),
+    )
+    passes.run(kernel.sum_forward, arguments, tokens)
+    return value, scale
+
+
+def read(
+    kernel: ctypes.CDLL, keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]
+) -> tuple[list[Tensor], Tensor]:
+    """(mixes, scores [batch time query source])."""
+    queries, width = keyed.shape
+    mixes = [passes.placed_apart(sources[0].shape) for _ in range(queries)]
+    scores = torch.empty((*sources[0].shape[:-1], queries, len(sources)), dtype=torch.float32)
+    tokens = scales[0].numel()
+    # The arrays of addresses are bound to names: a structure of C does not keep them alive.
+    values, statistics, to = (passes.addresses(tensors) for tensors in (sources, scales, mixes))
+    arguments = _Read(
+        tokens=tokens,
+        width=width,
+        queries=queries,
+        sources=len(sources),
+        part=passes.PART,
+        value=values,
+        inverse_rms=statistics,
+        keyed=keyed.data_ptr(),
+        scores=scores.data_ptr(),
+        mix=to,
+    )
+    passes.run(kernel.read_forward, arguments, tokens)
+    return mixes, scores
+
+
+def read_backward(
+    kernel: ctypes.CDLL,
+    keyed: Tensor,
+    scales: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    scores: Tensor,
+    gradients: Sequence[Tensor],
+    before: Sequence[Tensor | None],
+    after: Sequence[Tensor],
+) -> Tensor:
+    """The gradient of `keyed`. Those of the sources are written to `after`, on top of what is in `before`."""
+    queries, width = keyed.shape
+    tokens = scales[0].numel()
+    grad_keyed = torch.empty((passes.parts(tokens), queries, width), dtype=torch.float32)
+    values, statistics, upstream, old, new = (
+        passes.addresses(tensors) for tensors in (sources, scales, gradients, before, after)
+    )
+    arguments = _Read(
+        tokens=tokens,
+        width=width,
+        queries=queries,
+        sources=len(sources),
+        part=passes.PART,
+        value=values,
+        inverse_rms=statistics,
+        keyed=keyed.data_ptr(),
+        scores=scores.data_ptr(),
+        grad_mix=upstream,
+        grad_before=old,
+        grad_after=new,
+        grad_keyed=grad_keyed.data_ptr(),
+    )
+    passes.run(kernel.read_backward, arguments, tokens)
+    return grad_keyed.sum(0)
+
+
+class _Read(ctypes.Structure):
+    """`struct read`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("tokens", "width", "queries", "sources", "part")),
+        ("value", ctypes.POINTER(ctypes.c_void_p)),
+        ("inverse_rms", ctypes.POINTER(ctypes.c_void_p)),
+        ("keyed", ctypes.c_void_p),
+        ("scores", ctypes.c_void_p),
+        ("mix", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_mix", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_before", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_after", ctypes.POINTER(ctypes.c_void_p)),
+        ("grad_keyed", ctypes.c_void_p),
+    )
+
+
+class _Sum(ctypes.Structure):
+    """`struct sum`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("tokens", "width", "part")),
+        ("eps", ctypes.c_float),
+        ("narrow", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("running", "delta", "value", "inverse_rms")),
+    )
