@@ -1,6 +1,6 @@
 """Tokens a second of the nanochat backbone on nanochat's own CPU recipe, beside what its matrix products alone allow.
 
-    python bench/nanochat_speed.py [--rounds N] [--threads N] [--compile] [--nanochat CHECKOUT]
+    python bench/nanochat_speed.py [--rounds N] [--threads N] [--fast] [--nanochat CHECKOUT]
 
 The recipe: depth 6, width 384, six heads of 64, every window the whole row, rows of 512 tokens, 32,768 token ids,
 updates of 16,384 tokens, float32. Turns alternate: one update of ours; the products of its linear maps, both forward
@@ -88,13 +88,12 @@ for _ in sys.stdin:
 """an update of the original, timed whenever a line arrives"""
 
 
-def ours(micro_batch_rows: int, compiled: bool) -> Callable[[], float]:
+def ours(micro_batch_rows: int, fast: bool) -> Callable[[], float]:
     """A function that makes one update and returns its seconds."""
     identities = {seam: mechanisms.resolve(seam, None, str(seam)) for seam in Seam}
     model = build_model(CONFIG, identities, ("bench",))
     state = TrainState.fresh(model, OptimiserConfig())
-    if compiled:
-        model.compile(dynamic=False)
+    model.compiled = fast
     draw = generator("bench", "tokens")
 
     def turn() -> float:
@@ -164,14 +163,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--micro-batch-rows", type=int, default=4, help="rows of one forward pass")
-    parser.add_argument("--compile", action="store_true", help="compile our model as the original does")
+    parser.add_argument("--fast", action="store_true", help="compile our model, as the original does with its own")
     parser.add_argument("--nanochat", type=Path, help="a checkout whose package nanochat can be imported here")
     given = parser.parse_args()
     if "GLIBC_TUNABLES" not in os.environ:  # read when a process starts
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES})
     torch.set_num_threads(given.threads)
     turns = {
-        "paribus": ours(given.micro_batch_rows, given.compile),
+        "paribus": ours(given.micro_batch_rows, given.fast),
         "matrix products alone": products(given.micro_batch_rows),
     }
     seconds: dict[str, list[float]] = {}

@@ -1,9 +1,11 @@
 """How many workers of how many threads: total tokens per second of an arm, layouts interleaved.
 
-    python bench/workers.py experiments/demo.toml --layouts 1x1 1x2 2x1 --rounds 3 --seconds 10
+    python bench/workers.py experiments/demo.toml --layouts 1x1 1x2 2x1 2x1+fast --rounds 3 --seconds 10
 
-A layout WxT is W processes of T threads that train copies of the first arm side by side. Layouts take turns; each
-turn's processes warm up before the clock starts.
+A layout WxT is W processes of T threads that train copies of the first arm side by side, with the allocator set as for
+workers; `+fast` compiles, `+plain` leaves the allocator as it is. Layouts take turns; each turn's processes warm up and
+compile before the clock starts. What a study of many cells takes in one layout over another is the inverse of the ratio
+of their rates.
 """
 
 import argparse
@@ -27,11 +29,12 @@ from paribus.study import prepare_process
 from paribus.terminal import table
 
 
-def work(file: Path, threads: int, seconds: float, ready: Any, rates: Any) -> None:
+def work(file: Path, threads: int, fast: bool, seconds: float, ready: Any, rates: Any) -> None:
     experiment = loading.load(file)
     prepare_process(experiment.execution.model_copy(update={"threads": threads}))
     arm = resolve_arm(experiment, next(iter(experiment.arms)), next(iter(experiment.scales)))
     step = stepper(arm, torch.device(device_of(experiment.execution)), experiment.execution.declared_rows)
+    setattr(step.model, "compiled", fast)  # noqa: B010 - of a Backbone, which a stepper knows as a module
     step()
     ready.wait()
     started, steps = time.perf_counter(), 0
@@ -42,12 +45,16 @@ def work(file: Path, threads: int, seconds: float, ready: Any, rates: Any) -> No
 
 
 def total_rate(file: Path, layout: str, seconds: float) -> float:
-    workers, threads = map(int, layout.removesuffix("+malloc").split("x"))
+    shape, *more = layout.split("+")
+    workers, threads = map(int, shape.split("x"))
+    fast = "fast" in more
     context = multiprocessing.get_context("spawn")
     ready, rates = context.Barrier(workers), context.Queue()
-    if layout.endswith("+malloc"):
+    if "plain" not in more:
         os.environ["GLIBC_TUNABLES"] = MALLOC_TUNABLES
-    processes = [context.Process(target=work, args=(file, threads, seconds, ready, rates)) for _ in range(workers)]
+    processes = [
+        context.Process(target=work, args=(file, threads, fast, seconds, ready, rates)) for _ in range(workers)
+    ]
     for process in processes:
         process.start()
     os.environ.pop("GLIBC_TUNABLES", None)
@@ -60,7 +67,7 @@ def total_rate(file: Path, layout: str, seconds: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--layouts", nargs="+", default=["1x1", "1x2", "2x1", "2x1+malloc"])
+    parser.add_argument("--layouts", nargs="+", default=["1x1", "1x2", "2x1", "1x2+fast", "2x1+fast"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     arguments = parser.parse_args()

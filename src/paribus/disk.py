@@ -25,6 +25,11 @@ CHECKSUM = "checksum"
 _KIND = "blake2b-8:"
 
 
+def user_cache() -> Path:
+    """The folder of what can be had again by waiting for it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paribus"
+
+
 @contextlib.contextmanager
 def whole(path: Path, aside_in: Path | None = None) -> Iterator[BinaryIO]:
     """A stream whose content is at `path` once the context ends without an error; until then it grows beside it.

@@ -28,7 +28,7 @@ from paribus.experiment import spec
 from paribus.experiment.code import code_digest
 from paribus.experiment.gates import Gate
 from paribus.experiment.pairs import check_pairs
-from paribus.experiment.plan import ArmAtScale, Cell, cells, resolve_arms
+from paribus.experiment.plan import ArmAtScale, Cell, cells, device_of, resolve_arms
 from paribus.measure.retrieval import ANSWER_MASS
 from paribus.measuring import HELD_OUT
 from paribus.mechanisms.contract import Diagnostic, Intervention
@@ -38,7 +38,7 @@ from paribus.runs.environment import environment
 from paribus.runs.folder import CORPUS, CellFolder
 from paribus.runs.study_folder import StudyFolder
 from paribus.texts import corpus_of, require_texts
-from paribus.train.determinism import set_deterministic
+from paribus.train.determinism import require_mode
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,8 @@ def _modules(study: Study) -> list[ModuleType]:
 
 
 def prepare_process(execution: spec.Execution) -> None:
-    """Proof mode for this process: deterministic algorithms and a fixed number of threads."""
-    set_deterministic(True)
+    """The file's mode for this process, and a fixed number of threads."""
+    require_mode(execution.mode, device_of(execution))
     torch.set_num_threads(execution.threads)
 
 

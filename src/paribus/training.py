@@ -40,6 +40,7 @@ from paribus.runs.environment import code_version, environment
 from paribus.runs.folder import CellFolder
 from paribus.runs.trouble import in_words
 from paribus.study import Study, held_out_for, order_of, study_interventions
+from paribus.train.determinism import require_mode
 from paribus.train.loop import Course, MilestoneReached, StepFinished, train
 from paribus.train.state import TENSORS, TrainState
 from paribus.train.trouble import AFTER, first_not_finite
@@ -102,6 +103,7 @@ def train_cell(
     context, stopping = context_of(cell), Stopping.of(should_stop)
     lost = [donor for donor in cell.donors.values() if study.cell_folder(donor).state == "diverged"]
     require_no_links(folder.path)
+    require_mode(cell.resolved["execution"]["mode"], device_of(study.experiment.execution))
     if not lost:
         _require_room(study, cell, folder)
     state, damaged = _state_on_disk(study, cell, folder, held, adopting=not lost)
@@ -315,6 +317,7 @@ def _initial_model(study: Study, cell: Cell, arm: ArmAtScale, adopting: bool) ->
     if adopting:
         adopt(model, arm.mechanisms, {s: _final_tensors(study.cell_folder(d)) for s, d in cell.donors.items()})
     model.recompute = study.experiment.execution.activation_checkpointing
+    model.compiled = cell.resolved["execution"]["mode"] == "fast"
     return model
 
 

@@ -272,6 +272,12 @@ def test_only_ways_that_are_asked_for_are_timed_beside_the_first(load) -> None:
     assert measure(experiment, at_small(experiment), Effort(2))["ways"] == ["eager"]
 
 
+def test_other_ways_are_compared_with_that_of_the_files_mode() -> None:
+    assert list(ways.ways_of([], "fast")) == ["compiled"]
+    assert list(ways.ways_of(["eager", "compiled"], "fast")) == ["compiled", "eager"]
+    assert list(ways.ways_of(["operators", "compiled"], "proof")) == ["eager", "compiled", "operators"]
+
+
 def test_without_compiled_kernels_an_update_computes_with_operators(load) -> None:
     seen: list[str] = []
     with ways.WAYS["operators"].within():
@@ -284,10 +290,10 @@ def test_without_compiled_kernels_an_update_computes_with_operators(load) -> Non
 
 def test_a_way_that_does_not_exist_or_is_not_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ParibusError, match="updates are not computed in a way 'operator'"):
-        ways.ways_of(["operator"])
+        ways.ways_of(["operator"], "proof")
     monkeypatch.setitem(ways.WAYS, "absent", Way("none here", missing=lambda: "no compiler"))
     with pytest.raises(ParibusError, match="cannot be computed in the way 'absent'") as refused:
-        ways.ways_of(["absent"])
+        ways.ways_of(["absent"], "proof")
     assert refused.value.received == "no compiler"
 
 

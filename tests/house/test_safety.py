@@ -36,7 +36,10 @@ ALLOWED = {
     ("replaying/replay.py", "variables"): "sets CUBLAS_WORKSPACE_CONFIG",
     ("launch/local.py", "network"): "`listen` hears the queue of its own workers; no socket",
     ("costing/allocator.py", "variables"): "GLIBC_TUNABLES: whether the user has set the allocator",
-    ("kernels/compiler.py", "variables"): "CC, XDG_CACHE_HOME, its own switch: which compiler, and where libraries lie",
+    ("kernels/compiler.py", "variables"): "CC and its own switch: which compiler",
+    ("disk.py", "variables"): "XDG_CACHE_HOME: where caches lie",
+    ("train/compiling.py", "variables"): "TORCHINDUCTOR_CACHE_DIR: where compiled graphs lie",
+    ("costing/ways.py", "variables"): "CXX: which compiler",
     ("sample_update.py", "variables"): "sets KINETO_LOG_LEVEL, so that the profiler is silent",
     ("runs/environment.py", "variables"): "takes their values out of texts",
 }

@@ -22,7 +22,8 @@ from paribus.mechanisms.depth.reads import DepthRead
 from paribus.mechanisms.exclusion.diagnostics import pair_sums
 from paribus.mechanisms.laws import Arm, example_arms
 from paribus.mechanisms.role_decoupled import UntyingResiduals
-from paribus.model.backbone import Backbone, rotary_phases
+from paribus.model import tables
+from paribus.model.backbone import Backbone
 from paribus.model.build import abstract_model
 from paribus.model.lawbench import LawBench
 
@@ -102,9 +103,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
     """Tensors of the meta device that refuse those of another. Rotary phases are kept by device, and forgotten here."""
     # Autocast, which a depth read switches off, does not know the meta device.
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    rotary_phases.cache_clear()
+    tables.forget()
     yield FakeTensorMode()
-    rotary_phases.cache_clear()
+    tables.forget()
 
 
 def untied(model: Backbone) -> Backbone:

@@ -22,7 +22,8 @@ from paribus.errors import GateError, ParibusError
 from paribus.mechanisms import mechanisms
 from paribus.mechanisms.contract import BACKBONES, Seam, Values
 from paribus.mechanisms.exclusion.prefix import earlier_value, shifted
-from paribus.model.backbone import Backbone, rotary_phases, window_pairs
+from paribus.model import tables
+from paribus.model.backbone import Backbone
 from paribus.model.cache import Cache
 from paribus.model.lawbench import LawBench
 from paribus.seeds import generator
@@ -337,8 +338,7 @@ def test_layers_of_one_mask_share_its_pairs():
 @every_backbone
 def test_what_was_made_while_a_text_was_written_serves_a_training_step(backbone: str):
     """Tables are kept for a process, and tensors of inference mode cannot be saved for a backward pass."""
-    rotary_phases.cache_clear()
-    window_pairs.cache_clear()
+    tables.forget()
     bench = bench_of(backbone, 1)
     model = bench.model({})
     tokens = tokens_of(1, 16)

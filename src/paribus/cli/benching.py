@@ -41,7 +41,8 @@ def bench(
         list[str] | None,
         typer.Option(
             "--way",
-            help='time every arm in this way too, beside "eager": "operators" does without compiled kernels',
+            help='time every arm in this way too, beside that of the file\'s mode: "eager", "compiled" as one graph, '
+            '"operators" without compiled kernels',
             show_default=False,
         ),
     ] = None,

@@ -11,6 +11,8 @@ of an update belongs to exactly one part (the innermost that is open), so that p
     Muon, AdamW         each optimiser's step
     other               gradients dropped, what is between optimisers
 
+A compiled graph has no borders inside: everything before the optimisers is then one part.
+
 Layers that are computed again in the backward pass count as forward. On a CPU it is processor time: a part is short
 beside the slice of time that another process takes, and would now and then be given all of it. On a GPU it is wall
 time, and every border waits for the device, which takes away what would overlap.
@@ -27,6 +29,7 @@ from torch import Tensor, nn
 
 from paribus.sample_update import SampleUpdate, wait_for
 
+COMPILED = "compiled: forward, loss, backward"
 BATCH, LOSS, BACKWARD, NORM, OTHER = "batch and digest", "loss", "backward", "gradient norm", "other"
 REST = "forward: rest"
 SUBLAYERS = {"attention": "forward: attention", "mlp": "forward: MLP"}
@@ -61,8 +64,10 @@ def parts_of(update: SampleUpdate, clock: Callable[[], float] | None = None) -> 
     """Seconds of each part of one update. `clock`: by default the one that suits the device."""
     clock = clock or (time.process_time if update.device.type == "cpu" else time.perf_counter)
     steps = [type(optimiser).__name__ for optimiser in update.optimisers]
-    watch = _Watch(update.device, clock, (BATCH, *FORWARD, LOSS, BACKWARD, NORM, *steps, OTHER))
-    with _watched(update, watch):
+    compiled = getattr(update.model, "compiled", False)
+    before = (COMPILED,) if compiled else (BATCH, *FORWARD, LOSS, BACKWARD, NORM)
+    watch = _Watch(update.device, clock, (*before, *steps, OTHER))
+    with _optimisers(update, watch, COMPILED) if compiled else _watched(update, watch):
         watch.begin()
         update()
         watch.charge(OTHER)
@@ -126,8 +131,15 @@ def _watched(update: SampleUpdate, watch: _Watch) -> Iterator[None]:
             if parameter.requires_grad:
                 # The last of them ends the backward pass.
                 hooks.enter_context(parameter.register_post_accumulate_grad_hook(lambda _: watch.charge(BACKWARD)))
+        hooks.enter_context(_optimisers(update, watch, NORM))
+        yield
+
+
+@contextmanager
+def _optimisers(update: SampleUpdate, watch: _Watch, before_them: str) -> Iterator[None]:
+    with ExitStack() as hooks:
         for number, optimiser in enumerate(update.optimisers):
-            name, before = type(optimiser).__name__, OTHER if number else NORM
+            name, before = type(optimiser).__name__, OTHER if number else before_them
             hooks.enter_context(
                 optimiser.register_step_pre_hook(lambda *_, name=name, before=before: watch.enter(name, before))
             )

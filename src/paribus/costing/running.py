@@ -68,7 +68,7 @@ class Choice:
     arms: tuple[str, ...] = ()
     baseline: str | None = None
     ways: tuple[str, ...] = ()
-    """beside the first"""
+    """beside that of the file's mode"""
 
     @property
     def is_part(self) -> bool:
@@ -100,7 +100,7 @@ def bench(
     choice: Choice,
 ) -> dict[str, dict[str, Any]]:
     """The record of every scale, measured anew. On record goes what covers every arm; a choice of them does not."""
-    ways_of(choice.ways)
+    ways_of(choice.ways, experiment.execution.mode)
     for scale in experiment.scales:
         chosen(arms_at(experiment, arms, scale), choice)  # what is misspelt is said before anything is measured
     found = {}
@@ -191,7 +191,7 @@ def measure(
     """A record as `paribus.runs.layout.CostRecord` has it, in JSON types."""
     prepare_process(experiment.execution)
     keep_buffers()
-    arms, ways = chosen(arms, choice), ways_of(choice.ways)
+    arms, ways = chosen(arms, choice), ways_of(choice.ways, experiment.execution.mode)
     comparisons = list(_comparisons(pairs(experiment, arms, choice.baseline), arms, list(ways)))
     baselines = dict.fromkeys(baseline for _, baseline in comparisons) or {
         (_reference(experiment, arms), way): None for way in ways

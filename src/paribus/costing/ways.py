@@ -4,7 +4,9 @@ A way is a line of `WAYS`. What it needs to run goes into `within`, which every 
 the model before it runs, into `made`; and `missing` says why it cannot be had on this machine.
 """
 
-from collections.abc import Callable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -25,20 +27,36 @@ class Way:
     """why there is none of it here; empty where there is"""
 
 
+def _cpp_compiler() -> str | None:
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))), None)
+
+
+def _compiled(model: nn.Module) -> nn.Module:
+    setattr(model, "compiled", True)  # noqa: B010 - of a Backbone; here it is any module
+    return model
+
+
 WAYS: dict[str, Way] = {
     "eager": Way("operation by operation, as cells are trained in proof mode, mechanisms by compiled kernels"),
+    "compiled": Way(
+        "one compiled graph of the whole model, as cells are trained in fast mode",
+        made=_compiled,
+        missing=lambda: "" if _cpp_compiler() else "no C++ compiler is here: g++, clang++, or the one that CXX names",
+    ),
     "operators": Way(
         "the same with PyTorch operators in place of compiled kernels",
         within=compiler.operators,
         missing=lambda: "" if compiler.compiler() else "no C compiler is here, so eager is that already",
     ),
 }
-"""the first is what the others are compared with"""
+OF_MODE: Mapping[str, str] = {"proof": "eager", "fast": "compiled"}
+"""how cells are trained in each mode of the file, which is what other ways are compared with"""
 
 
-def ways_of(names: Sequence[str]) -> dict[str, Way]:
-    """The ways of these names in the table's order, the first always among them. ParibusError for one that is not."""
-    for name in names:
+def ways_of(names: Sequence[str], mode: str) -> dict[str, Way]:
+    """The way of the file's mode, then those of these names in the table's order. ParibusError for one that is not."""
+    first = OF_MODE[mode]
+    for name in (first, *names):
         if name not in WAYS:
             raise ParibusError(
                 f"updates are not computed in a way '{name}'",
@@ -53,5 +71,4 @@ def ways_of(names: Sequence[str]) -> dict[str, Way]:
                 received=why,
                 remedy="leave it out, or install what is missing",
             )
-    first = next(iter(WAYS))
-    return {name: way for name, way in WAYS.items() if name in (first, *names)}
+    return {first: WAYS[first]} | {name: way for name, way in WAYS.items() if name in names}

@@ -6,11 +6,14 @@ Arms of equal mechanisms, recipe and depth are shown once, whatever their width:
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 
+import torch
+
+from paribus.experiment.fast_gate import COMPILED, compiled_gate
 from paribus.experiment.gate import Gate, Job, require_all
 from paribus.experiment.law_gates import bench, bench_of, declared_laws, law_gate, row_of
 from paribus.experiment.narrow import narrowed
 from paribus.experiment.pairs import check_contrast, check_derived
-from paribus.experiment.plan import ArmAtScale
+from paribus.experiment.plan import ArmAtScale, device_of
 from paribus.experiment.short_run import Setting, ShortRun, ShortRuns, tables_of
 from paribus.experiment.spec import Experiment
 from paribus.experiment.step_zero import PROBE_GATES, Probe, probe_arm
@@ -81,7 +84,23 @@ def arm_gates(experiment: Experiment, arms: Arms) -> list[Job]:
         wirings.setdefault(f"{arm.model.backbone} {wiring}", (subject, arm))
     for subject, arm in wirings.values():
         jobs += [_of_law(subject, law, partial(bench_of, arm)) for law in universal(tables_of(arm.mechanisms))]
+    if experiment.execution.mode == "fast":
+        jobs += [_of_compiler(f"{scale}/{name}", arm, experiment) for (scale, name), arm in arms.items()]
     return jobs
+
+
+def _of_compiler(subject: str, arm: ArmAtScale, experiment: Experiment) -> Job:
+    execution = experiment.execution
+    gate = partial(
+        compiled_gate,
+        subject,
+        arm,
+        experiment.study,
+        execution.declared_rows,
+        torch.device(device_of(execution)),
+        execution.activation_checkpointing,
+    )
+    return Job(COMPILED, subject, gate)
 
 
 def _distinct(arms: Mapping[str, ArmAtScale]) -> dict[str, tuple[Setting, ArmAtScale]]:

@@ -166,8 +166,21 @@ def _check_arms(path: Path, experiment: Experiment) -> None:
                 experiment.model_config_of(experiment.arm(arm), name)
             except ValidationError as error:
                 raise refusal(error, f"{path}: scales.{name}", CONFIGS[experiment.arm(arm).model.backbone]) from None
-    for what in ("repeats", "twins"):
+    for what in ("repeats", "twins", "proof_seeds"):
         _check_copies(path, experiment, f"noise.{what}", getattr(experiment.noise, what))
+    if experiment.execution.mode == "proof" and experiment.noise.proof_seeds:
+        raise ExperimentFileError(
+            f"{path}: noise.proof_seeds: every cell of this file is trained in proof mode",
+            expected='0, or execution.mode = "fast"',
+            received=str(experiment.noise.proof_seeds),
+        )
+    if experiment.execution.mode == "fast" and experiment.compared_with_itself and not experiment.noise.repeats:
+        raise ExperimentFileError(
+            f"{path}: noise.repeats: nothing would say by how much the same cell differs from itself in fast mode",
+            expected="1 or more, so many cells of the baseline being trained a second time",
+            received=str(experiment.noise.repeats),
+            remedy='write [noise] repeats = 1, or mode = "proof"',
+        )
     if "seeds" in experiment.robustness.model_fields_set:  # the default means "as many as there are, up to it"
         _check_copies(path, experiment, "robustness.seeds", experiment.robustness.seeds)
 

@@ -15,6 +15,7 @@ from paribus.errors import ExperimentFileError
 from paribus.experiment.code import COMMON_ROOTS, code_digest
 from paribus.experiment.donors import Donors, declared_donors, donors_first, require_tensors
 from paribus.experiment.spec import (
+    PROOF,
     STUDY,
     TWIN,
     Base,
@@ -250,6 +251,8 @@ def cells(
                 "relative_change": RELATIVE_CHANGE,
                 "code": code_digest((perturb.__module__,)),
             }
+        if variant == PROOF:
+            fields["execution"] = {**fields["execution"], "mode": "proof"}
         budget, trunk, leaves = variant_budget(variant), None, _branch_points(experiment, arm)
         length = arm.length
         if budget is not None:

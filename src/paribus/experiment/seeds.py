@@ -50,12 +50,17 @@ class Seeds(Table):
 
 
 class Noise(Table):
-    """A/A: the primary's baseline against itself, in three kinds that must not be confused."""
+    """A/A: the primary's baseline against itself, in three kinds that must not be confused; and in fast mode every arm
+    against itself in proof mode."""
 
     repeats: Annotated[int, Field(ge=0)] = 0
-    """so many of its cells are trained a second time: kernel noise, exactly 0 in proof mode"""
+    """so many of its cells are trained a second time: kernel noise, exactly 0 in proof mode; at least one in fast
+    mode"""
     twins: Annotated[int, Field(ge=0)] = 0
     """so many of its cells are trained again with one tensor changed by a millionth: the floor of sd_D"""
+    proof_seeds: Annotated[int, Field(ge=0)] = 0
+    """in fast mode: at so many seeds every arm is trained in proof mode as well, which it must equal in the mean within
+    a quarter of the smallest effect"""
     other_seeds: Annotated[int, Field(ge=0)] = 0
     """so many more of its cells at the seeds behind the planned ones: unpaired noise"""
 
@@ -166,8 +171,10 @@ class Execution(Table):
     `mode`, `threads`, `micro_batch_rows` and the device that was found belong to a cell's identity; the rest does not.
     """
 
-    mode: Literal["proof"] = "proof"
-    """"proof": eager, deterministic algorithms, fixed threads; the same cell twice gives identical bits"""
+    mode: Literal["proof", "fast"] = "proof"
+    """"proof": eager, deterministic algorithms, fixed threads; the same cell twice gives identical bits. "fast":
+    updates come from one compiled graph of the whole model, the same up to rounding, on a GPU by whatever algorithm is
+    fastest; `noise.repeats` measures by how much the same cell then differs from itself"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where cells are trained; "auto" takes CUDA where there is one"""
     threads: Positive = 1

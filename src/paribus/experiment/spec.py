@@ -41,6 +41,7 @@ from paribus.experiment.seeds import (
 from paribus.experiment.table import Effect, Name, Positive, Table
 from paribus.experiment.variants import (
     BUDGET,
+    PROOF,
     RATE,
     REPEAT,
     STUDY,
@@ -58,6 +59,7 @@ __all__ = [  # the schema has one door, whatever file a table stands in
     "AT",
     "BUDGET",
     "CALIBRATION",
+    "PROOF",
     "RATE",
     "REPEAT",
     "REPLACED_WHOLE",
@@ -199,6 +201,7 @@ class Experiment(Table):
                     here = (scale, arm) == aside
                     copies = [REPEAT] * (here and position < self.noise.repeats)
                     copies += [TWIN] * (here and position < self.noise.twins)
+                    copies += [PROOF] * (position < self.noise.proof_seeds)
                     beside = [budget_variant(budget) for budget in size.budgets_tokens]
                     if position < self.robustness.seeds:
                         beside += map(rate_variant, self.robustness.rate_factors)

@@ -1,13 +1,15 @@
-"""Which cells an arm has at a seed: the study's, A/A copies of it, smaller budgets, and other learning rates."""
+"""Which cells an arm has at a seed: the study's, copies of it, smaller budgets, and other learning rates."""
 
 Variant = str
-"""Which cell of an arm at a seed: `STUDY`, `REPEAT`, `TWIN`, `budget_variant(...)` or `rate_variant(...)`."""
+"""Which cell of an arm at a seed: `STUDY`, `REPEAT`, `TWIN`, `PROOF`, `budget_variant(...)` or `rate_variant(...)`."""
 STUDY: Variant = ""
 """the cell that contrasts are made of"""
 REPEAT: Variant = "repeat"
 """A/A: the same cell again"""
 TWIN: Variant = "twin"
 """A/A: the same cell with one tensor changed by a millionth"""
+PROOF: Variant = "proof"
+"""the cell of a study in fast mode, trained in proof mode"""
 BUDGET: Variant = "budget-"
 """before the tokens of a smaller budget with its own schedule"""
 RATE: Variant = "rate-"

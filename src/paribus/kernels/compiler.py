@@ -1,8 +1,8 @@
 """Kernels in C beside their Python files, compiled by the machine's own compiler the first time they are wanted.
 
-`depth_read.py` has its loops in `depth_read.c`, which gcc and clang turn into a library in seconds, kept in the user's
-cache folder by a digest of the source, the compiler and the processor. Where there is no compiler, PyTorch operators
-compute the same functions, slower; what a cell ran on is in its record of the environment. Needs no PyTorch.
+`depth_read_cpu.py` has its loops in `depth_read_cpu.c`, which gcc and clang turn into a library in seconds, kept in the
+user's cache folder by a digest of the source, the compiler and the processor. Where there is no compiler, PyTorch
+operators compute the same functions, slower; what a cell ran on is in its record of the environment. Needs no PyTorch.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from paribus.disk import user_cache
 from paribus.errors import ParibusError
 
 SWITCH = "PARIBUS_KERNELS"
@@ -96,8 +97,7 @@ def _library(source: Path) -> ctypes.CDLL | None:
     digest = hashlib.blake2b(digest_size=12)
     for part in (source.read_bytes(), HEADER.read_bytes(), " ".join((*found, *FLAGS)).encode(), _processor()):
         digest.update(len(part).to_bytes(8, "little") + part)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paribus" / "kernels"
-    target = folder / f"{source.stem}-{digest.hexdigest()}.so"
+    target = user_cache() / "kernels" / f"{source.stem}-{digest.hexdigest()}.so"
     try:
         if not target.is_file():
             compile_library(source, target)

@@ -1,6 +1,6 @@
 """What every backbone is: token ids -> logits through four seams, built without values.
 
-The pieces that backbones share are functions on tensors (rotary phases, the attention mix, the check of what a
+The pieces that backbones share are functions on tensors (rotation, the attention mix, the check of what a
 mechanism hands back) and the rows that a call is about. A layer asks `Rows` for what depends on where its tokens stand:
 `WholeRows` begin at position 0, which is training and every measurement; `paribus.model.cache` continues rows.
 """
@@ -8,7 +8,6 @@ mechanism hands back) and the rows that a call is about. A layer asks `Rows` for
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
@@ -18,7 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from paribus.errors import MechanismError
 from paribus.mechanisms.contract import AttentionMask, Geometry, MechanismConfig, OutputMap, Reads, Seam, Tap, Values
+from paribus.model import tables
 from paribus.model.config import ModelConfig
+from paribus.model.tables import rotary_phases, window_pairs
 from paribus.roles import DeclaredModule
 from paribus.shapes import (
     AllowedPairs,
@@ -138,13 +139,17 @@ class Backbone(DeclaredModule, Generic[Config]):
         self.config = config
         del mechanisms
 
+    compiled = False
+    """its updates come from one compiled graph of the whole model (`paribus.train.compiling`)"""
+    tables = tables.ALL
+    """functions of numbers alone, whose results may be constants of such a graph"""
     recompute = False
     """of each layer keep what it is given and compute the rest again in the backward pass: less memory, more time, the
     same bits"""
 
     def forward(self, tokens: Tokens, document: Documents, tap: Tap | None = None) -> Logits:
         """In the precision of the configuration, in which products are bfloat16 and everything that adds up is not."""
-        with self._precision(tokens.device):
+        with self.precision(tokens.device):
             return self.logits(WholeRows(tokens, document), tap)
 
     @torch.no_grad()
@@ -159,13 +164,16 @@ class Backbone(DeclaredModule, Generic[Config]):
         that do not fit the cache.
         """
         rows = cache.appended(tokens, lengths, last_only=last_only)
-        with self._precision(tokens.device):
+        with self.precision(tokens.device):
             logits = self.logits(rows, None)
         cache.advance(rows)
         return logits.squeeze(1) if last_only else logits
 
-    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
-        return nullcontext() if self.config.compute == "float32" else torch.autocast(device.type, torch.bfloat16)
+    def precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        """What a forward pass runs in: autocast to bfloat16 where the configuration asks for it and none is on yet."""
+        if self.config.compute == "float32" or torch.is_autocast_enabled(device.type):
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
 
     def logits(self, rows: Rows, tap: Tap | None) -> Logits:
         """The backbone itself, from the embedding to the head."""
@@ -194,28 +202,10 @@ def geometry_of(config: ModelConfig, mechanisms: Mapping[Seam, MechanismConfig])
     return replace(bare, value_embedding_layers=config.value_embedding_layers | added)
 
 
-@cache
-def rotary_phases(time: int, head_width: int, base: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin of position * base^(-2i/head_width), each [time, 1, head_width / 2], from float64."""
-    with torch.inference_mode(False):  # they are kept, and a training step may be the next to read them
-        frequencies = base ** (-torch.arange(0, head_width, 2, dtype=torch.float64) / head_width)
-        angles = torch.arange(time, dtype=torch.float64)[:, None] * frequencies
-        return angles.cos().float()[:, None].to(device), angles.sin().float()[:, None].to(device)
-
-
 def rotate(heads: Heads, cos: Tensor, sin: Tensor) -> Heads:
     """Rotate feature pairs (i, i + head_width/2) by the position's phases."""
     a, b = heads.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-
-
-@cache
-def window_pairs(time: int, earlier: int, device: torch.device) -> AllowedPairs:
-    """[1 time time] pairs (query, key) with the key at the query's own position or up to `earlier` before it."""
-    with torch.inference_mode(False):
-        position = torch.arange(time, device=device)
-        behind = position[:, None] - position
-        return ((behind >= 0) & (behind <= earlier))[None]
 
 
 def attend(q: Heads, k: Keys, v: Keys, allowed: ReadPairs | None, *, causal: bool = True) -> Heads:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from paribus.errors import ParibusError
 from paribus.mechanisms.contract import AttentionMask, OutputMap, Values
-from paribus.model.backbone import Backbone, attend, rotary_phases
+from paribus.model.backbone import Backbone, attend
+from paribus.model.tables import rotary_phases
 from paribus.shapes import AskedStream, GroupedHeads, Heads, KvHeads, ReadPairs, Stream, Tokens
 
 

@@ -104,6 +104,8 @@ def beside_the_pairs(experiment: Experiment, states: Sequence[Mapping[str, Any]]
         told = ", ".join(count_of(count, kind) for kind, count in kinds.items() if count)
         if told:
             yield f"  of these, A/A of {aside[0]}/{aside[1]}: {told}"
+    if experiment.noise.proof_seeds:
+        yield f"  of these, every arm in proof mode as well: {count_of(experiment.noise.proof_seeds, 'seed')}"
     if experiment.robustness.rate_factors:
         factors = ", ".join(f"{factor:g}" for factor in experiment.robustness.rate_factors)
         where = count_of(min(experiment.robustness.seeds, experiment.seeds.count), "seed")

@@ -105,6 +105,10 @@ class OpenCell:
             return length
         return replace(length, leaves_after=fields["trunk"]["step"], trunk_steps=self.trunk.length.steps)
 
+    @property
+    def mode(self) -> str:
+        return self.resolved["execution"].get("mode", "proof")  # an earlier version knew no other
+
     @cached_property
     def device(self) -> torch.device:
         """The kind that the cell was trained on where that is here, else the CPU."""
@@ -198,6 +202,7 @@ class OpenCell:
         config = CONFIGS[fields["model"].get("backbone", "prenorm")].model_validate(fields["model"])
         arm = {seam: of_record(seam, fields["mechanisms"][str(seam)], self.name) for seam in Seam}
         model = build_model(config, arm, key)
+        model.compiled = self.mode == "fast"
         if self.record.get("variant", "") == TWIN:
             perturb(model, key)
         if start.files is None and self.record.get("donors"):

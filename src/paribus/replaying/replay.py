@@ -15,7 +15,7 @@ from paribus.runs import trouble
 from paribus.runs.environment import environment
 from paribus.runs.metrics import of_holders
 from paribus.runs.records import lines_of
-from paribus.train.determinism import set_deterministic
+from paribus.train.determinism import require_mode, set_deterministic
 from paribus.train.loop import BrokenUpdateError, advance
 from paribus.train.trouble import Watched, watch
 
@@ -108,7 +108,7 @@ def replay(path: Path, step: int | None, on_step: OnStep, *, inspect: bool = Fal
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(threads)
-    set_deterministic(True)
+    require_mode(cell.mode, cell.device.type)
     try:
         return _replay(cell, chosen, on_step, inspect)
     finally:
@@ -178,6 +178,8 @@ def _notes(cell: OpenCell) -> list[str]:
     trained_on = cell.resolved["execution"]["device"]
     if cell.device.type != trained_on:
         found.append(f"it was trained on {trained_on}, which is not here: the CPU rounds otherwise")
+    if cell.mode == "fast":
+        found.append("it was trained in fast mode, whose updates come again up to rounding and no closer")
     if _code(cell) not in (None, cell.resolved.get("code")):
         found.append("the code that determines its numbers has changed since")
     return found

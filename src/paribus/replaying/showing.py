@@ -16,7 +16,7 @@ from paribus.train.trouble import Magnitude, Sizes
 def progress(console: Console) -> Iterator[OnStep]:
     """A bar of the updates that are made again before the one that is asked for; nothing where there are none."""
     columns = (TextColumn("updates made again"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = None
 
         def on_step(done: int, of: int) -> None:

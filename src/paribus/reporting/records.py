@@ -10,7 +10,7 @@ from paribus.reading.evidence import contrast_differences
 from paribus.reading.study import ReadStudy
 from paribus.report.content import CellRow, Curve, Look, PairRow
 
-_VARIANTS = {spec.REPEAT: "A/A repeat", spec.TWIN: "A/A twin"}
+_VARIANTS = {spec.REPEAT: "A/A repeat", spec.TWIN: "A/A twin", spec.PROOF: "proof mode"}
 
 
 def variant_in_words(variant: str) -> str:

@@ -15,6 +15,12 @@ def set_deterministic(on: bool) -> None:
     fill_allocated_memory(False)
 
 
+def require_mode(mode: str, device: str) -> None:
+    """What a mode of `paribus.experiment.spec.Execution` requires on a kind of device: deterministic algorithms, except
+    in fast mode on a GPU. On a CPU they cost a compiled graph nothing."""
+    set_deterministic(mode == "proof" or device == "cpu")
+
+
 def fill_allocated_memory(on: bool) -> None:
     """Whether, while deterministic algorithms are required, tensors without values are filled with NaN."""
     torch.utils.deterministic.fill_uninitialized_memory = on  # pyright: ignore[reportAttributeAccessIssue] - a property of the module

@@ -1,5 +1,6 @@
 """One optimiser update: loss over the global batch, gradients, step, and the digest of what the model consumed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,6 +82,15 @@ def token_losses(model: nn.Module, consumed: Consumed, tap: Any = None) -> Token
     ).unflatten(0, consumed.targets.shape)
 
 
+def _losses_of(model: nn.Module) -> Callable[[nn.Module, Consumed], TokenLosses]:
+    """As the model asks for it (`paribus.model.backbone.Backbone.compiled`)."""
+    if not getattr(model, "compiled", False):
+        return token_losses
+    from paribus.train.compiling import compiled_losses
+
+    return compiled_losses()
+
+
 class Updated(NamedTuple):
     """What an update was made from. On the model's device; nothing is synchronised."""
 
@@ -127,10 +137,11 @@ def update(
     loss_sum = torch.zeros((), dtype=torch.float32, device=device)
     digest = torch.zeros((), dtype=torch.int64, device=device)
     by_slice = torch.zeros(slices, dtype=torch.float64, device=device)
+    losses_of = _losses_of(model)
     for start in range(0, len(whole.tokens), micro_batch_rows):
         consumed = whole.rows(start, start + micro_batch_rows)
         digest = digest + batch_digest(consumed, step, start)
-        losses = token_losses(model, consumed) * consumed.weight
+        losses = losses_of(model, consumed) * consumed.weight
         loss = losses.sum() / total_weight
         loss.backward()
         loss_sum += loss.detach()
