@@ -58,9 +58,9 @@ def record(
     }
 
 
-def printed(found: dict[str, Any], target: float | None = None) -> str:
+def printed(found: dict[str, Any], target: float | None = None, width: int = 180) -> str:
     assert cost_fault(found) == ""
-    console = Console(file=io.StringIO(), width=180)
+    console = Console(file=io.StringIO(), width=width)
     showing.show(found, "small", console, target)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -96,17 +96,17 @@ def test_bench_prints_json_and_puts_the_same_on_record(cli, here: StudyFolder) -
 def test_bench_prints_the_baseline_against_itself_first(cli, here: StudyFolder) -> None:
     code, out, err = cli("bench", "study.toml", "--rounds", "10", "--resolution", "0")
     assert (code, err) == (0, "")
-    titles = [text for text in out.splitlines() if " / plain, eager" in text]
-    assert titles[0].startswith("plain / plain, eager")
+    titles = [text for text in out.splitlines() if " / plain" in text]
+    assert titles[0].startswith("plain / plain")
     assert "A/A" in titles[0]
-    assert titles[1].startswith("trick / plain, eager")
+    assert titles[1].startswith("trick / plain")
     assert "10 rounds in 5 mirrored blocks" in out
     assert "All 10 rounds that were asked for" in out
     for words in (
         "tokens/s",
         "MiB kept for backward",
         "MiB at the peak",
-        "Share of the step by part",
+        "share of the step by part",
         "backward",
         "Muon",
     ):
@@ -118,7 +118,7 @@ def test_a_choice_of_arms_is_printed_and_not_put_on_record(cli, here: StudyFolde
     code, out, _ = cli("bench", "study.toml", "--rounds", "2", "--arm", "trick", "--baseline", "trick")
     assert code == 0
     assert here.cost("small") is None
-    assert "trick / trick, eager" in out
+    assert "trick / trick" in out
     assert "plain" not in out
     assert "nothing went on record" in out
     code, out, err = cli("bench", "study.toml", "--arm", "trik")
@@ -161,16 +161,18 @@ def test_run_and_bench_measure_by_the_same_protocol(cli, here: StudyFolder) -> N
 
 def test_the_table_has_ratios_with_intervals_on_both_clocks() -> None:
     text = printed(record(1.05))
-    numbers = re.findall(r"\d\.\d{4}", line(text, "trick / plain"))
+    numbers = re.findall(r"\d\.\d{3}", line(text, "trick / plain"))
     assert len(numbers) == 6
     wall = compared(record(1.05))[0].wall
-    assert numbers[:3] == [f"{value:.4f}" for value in (wall.ratio, *(wall.interval() or ()))]
+    assert numbers[:3] == [f"{value:.3f}" for value in (wall.ratio, *(wall.interval() or ()))]
     assert numbers[3:] == numbers[:3], "processor time is half of it in both arms"
     assert line(text, "trick / plain").rstrip().endswith("slower")
     updates = line(text, "trick, eager").split()
     median = statistics.median(record(1.05)["wall_seconds"]["trick/eager"])
     assert updates[2:] == [f"{512 / median:,.0f}", f"{1e3 * median:.1f}", f"{500 * median:.1f}", "3.0", "5.0"]
     assert re.search(r"^forward: rest +25\.0 +25\.0", text, re.MULTILINE)
+    narrow = printed(record(1.05), width=80)
+    assert line(narrow, "trick / plain") == line(text, "trick / plain"), "a terminal of 80 columns breaks no number"
 
 
 @pytest.mark.parametrize(

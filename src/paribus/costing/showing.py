@@ -26,16 +26,21 @@ SHARED_BELOW = 0.9
 def show(record: Mapping[str, Any], scale: str, console: Console, target: float | None = None) -> None:
     """Tables and sentences of one scale."""
     rounds = len(next(iter(record["wall_seconds"].values())))
-    console.print(_times(record, scale, rounds, target))
+    where = f"Scale {scale}: {rounds} rounds in {rounds // TURNS_OF_A_BLOCK} mirrored blocks on {record['host']}"
+    console.print(where, style="bold", highlight=False, markup=False, soft_wrap=True)
+    for times in _times(record, target):
+        console.print()
+        console.print(times)
+    console.print()
     for line in (*sentences(record, rounds), *([] if target is None else [_judged(record, target)])):
         console.print(line, highlight=False, markup=False)
     plain = [name for name, column in record["columns"].items() if not column["again"]]
     console.print()
     console.print(_updates(record, plain))
-    console.print()
-    console.print(_parts(record, plain))
-    ways = dict.fromkeys(column["way"] for column in record["columns"].values())
-    for way in ways:
+    for way in record["ways"]:
+        console.print()
+        console.print(_parts(record, way, [name for name in plain if record["columns"][name]["way"] == way]))
+    for way in record["ways"]:
         if way in WAYS:
             console.print(f"{way}: {WAYS[way].sentence}", highlight=False, markup=False, style="dim")
 
@@ -82,7 +87,9 @@ def sentences(record: Mapping[str, Any], rounds: int) -> Iterator[str]:
                 yield f"{_title(record, found)}, {kind} time: {note}."
 
 
-def _times(record: Mapping[str, Any], scale: str, rounds: int, target: float | None) -> Any:
+def _times(record: Mapping[str, Any], target: float | None) -> Iterator[Any]:
+    """A table for each way, then one of each way against the first. A baseline against itself stands before what is
+    compared with it."""
     same = {found.baseline: found for found in against_themselves(record)}
     ordered: list[TimeRatio] = []
     for found in compared(record):
@@ -90,13 +97,17 @@ def _times(record: Mapping[str, Any], scale: str, rounds: int, target: float | N
             ordered.append(same.pop(found.baseline))
         ordered.append(found)
     ordered += same.values()
-    rows = []
+    tables: dict[str, list[tuple[str, ...]]] = {}
     for found in ordered:
+        treatment, baseline = record["columns"][found.treatment], record["columns"][found.baseline]
+        across = treatment["way"] != baseline["way"]
+        title = f"{treatment['way']} against {baseline['way']}" if across else treatment["way"]
+        rows = tables.setdefault(title, [])
         is_same = record["columns"][found.treatment]["again"]
         judged = [] if target is None else ["" if is_same else "met" if found.wall.meets(target) else "not met"]
         rows.append(
             (
-                _title(record, found),
+                treatment["arm"] if across else f"{treatment['arm']} / {baseline['arm']}",
                 *_numbers(found.wall),
                 *_numbers(found.cpu),
                 "A/A" if is_same else found.wall.reading.value,
@@ -105,8 +116,7 @@ def _times(record: Mapping[str, Any], scale: str, rounds: int, target: float | N
         )
     columns = ["update of", "wall time", "95 %", "CPU time", "95 %", "wall time is"]
     columns += [] if target is None else [f"target {target:g}"]
-    title = f"Scale {scale}: {rounds} rounds in {rounds // TURNS_OF_A_BLOCK} mirrored blocks on {record['host']}"
-    return table(title, columns, rows, right=(1, 2, 3, 4))
+    yield from (table(title, columns, rows, right=(1, 2, 3, 4)) for title, rows in tables.items())
 
 
 def _updates(record: Mapping[str, Any], plain: Sequence[str]) -> Any:
@@ -125,13 +135,13 @@ def _updates(record: Mapping[str, Any], plain: Sequence[str]) -> Any:
     return table("An update", columns, rows, right=(1, 2, 3, 4, 5))
 
 
-def _parts(record: Mapping[str, Any], plain: Sequence[str]) -> Any:
+def _parts(record: Mapping[str, Any], way: str, plain: Sequence[str]) -> Any:
     shares = {name: shares_of_parts(record, name) for name in plain}
     parts = dict.fromkeys(part for of in shares.values() for part in of)
     rows = [(part, *(f"{100 * of[part]:.1f}" if part in of else "" for of in shares.values())) for part in parts]
-    columns = ("% of an update", *(_arm(record, name) for name in plain))
+    columns = ("% of an update", *(record["columns"][name]["arm"] for name in plain))
     return table(
-        f"Share of the step by part ({record['parts_in']} of further updates)",
+        f"{way}: share of the step by part ({record['parts_in']} of further updates)",
         columns,
         rows,
         right=range(1, len(columns)),
@@ -139,8 +149,9 @@ def _parts(record: Mapping[str, Any], plain: Sequence[str]) -> Any:
 
 
 def _numbers(ratio: StepRatio) -> tuple[str, str]:
-    bounds = ratio.interval()
-    return (MISSING, MISSING) if bounds is None else (f"{ratio.ratio:.4f}", f"{bounds[0]:.4f} to {bounds[1]:.4f}")
+    if (bounds := ratio.interval()) is None:
+        return MISSING, MISSING
+    return f"{ratio.ratio:.3f}", f"{bounds[0]:.3f}\N{EN DASH}{bounds[1]:.3f}"
 
 
 def _arm(record: Mapping[str, Any], name: str) -> str:
