@@ -32,6 +32,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from paribus.kernels import depth_read_cpu, gpu, passes
+from paribus.kernels.norm import Norm
 from paribus.kernels.precision import wide
 from paribus.shapes import DepthScores, DepthWeights, InverseRms, Queries, Stream, Vector
 
@@ -120,23 +121,37 @@ def publish(delta: Stream, eps: float, running: Source | None = None) -> Source:
 
 
 def depth_read(
-    sources: Sequence[Source], queries: Queries, key_gain: Vector | Queries
+    sources: Sequence[Source], queries: Queries, key_gain: Vector | Queries, norm: Norm | None = None
 ) -> tuple[tuple[Stream, ...], DepthScores]:
     """A mix of all sources for each query, and the scores [batch time query source] before the softmax.
 
-    The key gain is one for all queries, or one for each. Scores carry no gradient: they are what taps see, by way of
-    `weights_of`.
+    The key gain is one for all queries, or one for each. With a norm, what it makes of each mix is returned in the
+    mix's place, by the same pass where the kernel takes both. Scores carry no gradient: they are what taps see, by way
+    of `weights_of`.
     """
     full_queries, full_gain = wide(queries), wide(key_gain)
     if torch.compiler.is_compiling():
-        return _traced(sources, full_queries * full_gain)
+        mixes, scores = _traced(sources, full_queries * full_gain)
+        return mixes if norm is None else tuple(map(norm, mixes)), scores
     with torch.autocast(queries.device.type, enabled=False):
         scales = [wide(source.inverse_rms).contiguous() for source in sources]
         values = [wide(source.value).contiguous() for source in sources]
+        fused = norm if norm is not None and _takes_norm(norm, full_queries, scales, values) else None
+        gain, eps = (None, None) if fused is None else (fused.gain, fused.eps)
         *mixes, scores = _DepthRead.apply(
-            full_queries, full_gain, [source.sink for source in sources], *scales, *values
+            full_queries, full_gain, gain, eps, [source.sink for source in sources], *scales, *values
         )
-    return tuple(mixes), scores
+    if norm is None or fused is not None:
+        return tuple(mixes), scores
+    return tuple(norm(mix) for mix in mixes), scores
+
+
+def _takes_norm(norm: Norm, queries: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
+    """Whether the pass that reads these sources can do what the norm does."""
+    if _triton(len(queries), queries, *scales, *sources) is not None:
+        return False
+    gain = () if norm.gain is None else (norm.gain,)
+    return _on_cpu(queries, *scales, *sources) is not None and depth_read_cpu.library(1, *gain) is not None
 
 
 def _traced(sources: Sequence[Source], keyed: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -194,12 +209,21 @@ class _DepthRead(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, queries: Tensor, key_gain: Tensor, sinks: Sequence[Sink | None], *tensors: Tensor
+        ctx: Any,
+        queries: Tensor,
+        key_gain: Tensor,
+        norm_gain: Tensor | None,
+        norm_eps: float | None,
+        sinks: Sequence[Sink | None],
+        *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         scales, sources = tensors[: len(sinks)], tensors[len(sinks) :]
-        mixes, scores = _read((queries * key_gain).contiguous(), scales, sources)
+        keyed = (queries * key_gain).contiguous()
+        if norm_gain is not None:
+            norm_gain = norm_gain.contiguous()
+        mixes, scores, inverse_mix = _read(keyed, scales, sources, norm_gain, norm_eps)
         ctx.sinks = sinks
-        ctx.save_for_backward(queries, key_gain, scores, *tensors)
+        ctx.save_for_backward(queries, key_gain, norm_gain, inverse_mix, scores, *tensors)
         ctx.mark_non_differentiable(scores)
         return (*mixes, scores)
 
@@ -208,7 +232,7 @@ class _DepthRead(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator's stub drops parameter names)
         ctx: Any, *gradients: Tensor
     ) -> tuple[Tensor | None, ...]:
-        queries, key_gain, scores, *tensors = ctx.saved_tensors
+        queries, key_gain, norm_gain, inverse_mix, scores, *tensors = ctx.saved_tensors
         sinks = ctx.sinks
         scales, sources = tensors[: len(sinks)], tensors[len(sinks) :]
         wanted = ctx.needs_input_grad[-len(sinks) :]
@@ -219,7 +243,10 @@ class _DepthRead(Function):
         # The backward pass may run under the caller's autocast, whatever the forward pass ran under.
         with torch.autocast(queries.device.type, enabled=False):
             keyed = (queries * key_gain).contiguous()
-            grad_keyed = _read_backward(keyed, scales, sources, scores, [g.contiguous() for g in gradients[:-1]], rooms)
+            upstream = [g.contiguous() for g in gradients[:-1]]
+            grad_keyed, grad_norm_gain = _read_backward(
+                keyed, scales, sources, scores, upstream, rooms, norm_gain, inverse_mix
+            )
         grad_queries, grad_gain = grad_keyed * key_gain, grad_keyed * queries
         if key_gain.ndim == 1:
             grad_gain = grad_gain.sum(0)
@@ -227,7 +254,8 @@ class _DepthRead(Function):
             after if sink is None and want else None
             for sink, want, (_, after) in zip(sinks, wanted, rooms, strict=True)
         ]
-        return (grad_queries, grad_gain, None, *([None] * len(sinks)), *of_sources)
+        of_norm = None if norm_gain is None else grad_norm_gain
+        return (grad_queries, grad_gain, of_norm, None, None, *([None] * len(sinks)), *of_sources)
 
 
 Room = tuple[Tensor | None, Tensor]
@@ -247,14 +275,21 @@ def _summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, 
     return value.view_as(value), inverse_rms(value, eps)
 
 
-def _read(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """(mixes, scores [batch time query source])."""
+def _read(
+    keyed: Tensor,
+    scales: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    norm_gain: Tensor | None,
+    norm_eps: float | None,
+) -> tuple[list[Tensor], Tensor, Tensor | None]:
+    """(mixes, scores [batch time query source], None); with a norm (`_takes_norm`) what it makes of the mixes, and
+    their inverse root mean squares."""
     on_gpu = _triton(len(keyed), keyed, *scales, *sources)
     if on_gpu is not None and gpu.dense(keyed, *scales, *sources):
-        return on_gpu.read(keyed, scales, sources)
+        return (*on_gpu.read(keyed, scales, sources), None)
     on_cpu = _on_cpu(keyed, *scales, *sources)
     if on_cpu is not None:
-        return depth_read_cpu.read(on_cpu, keyed, scales, sources)
+        return depth_read_cpu.read(on_cpu, keyed, scales, sources, norm_gain, norm_eps)
     scores = torch.stack([(v @ keyed.T) * r for r, v in zip(scales, sources, strict=True)], dim=-1)
     weights = torch.softmax(scores, dim=-1)
     mixes = []
@@ -263,7 +298,7 @@ def _read(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) ->
         for k in range(1, len(sources)):
             mix.addcmul_(weights[..., m, k, None], sources[k])
         mixes.append(mix)
-    return mixes, scores
+    return mixes, scores, None
 
 
 def _read_backward(
@@ -273,17 +308,22 @@ def _read_backward(
     scores: Tensor,
     gradients: Sequence[Tensor],
     rooms: Sequence[Room],
-) -> Tensor:
-    """Writes each source's gradient into its room, on top of what is there, and returns the gradient of `keyed`."""
+    norm_gain: Tensor | None,
+    inverse_mix: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Writes each source's gradient into its room, on top of what is there, and returns those of `keyed` and of the
+    norm's gain."""
     before, after = [old for old, _ in rooms], [new for _, new in rooms]
     on_gpu = _triton(len(keyed), keyed, *scales, *sources)
     if on_gpu is not None and gpu.dense(keyed, *scales, *sources, *after, *before):
         upstream = [gpu.made_dense(g) for g in gradients]
-        return on_gpu.read_backward(keyed, scales, sources, scores, upstream, before, after)
+        return on_gpu.read_backward(keyed, scales, sources, scores, upstream, before, after), None
     on_cpu = _on_cpu(keyed, *scales, *sources)
     if on_cpu is not None:
-        return depth_read_cpu.read_backward(on_cpu, keyed, scales, sources, scores, gradients, before, after)
-    return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms)
+        return depth_read_cpu.read_backward(
+            on_cpu, keyed, scales, sources, scores, gradients, before, after, norm_gain, inverse_mix
+        )
+    return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms), None
 
 
 def _read_backward_by_operators(

@@ -1,7 +1,10 @@
 /* The read of `depth_read.py` for M queries over K sources, a token at a time: what a token needs of all sources fits
    the first-level cache, so that every source comes from memory once and every result goes there once.
    Tokens are worked on in parts of a fixed size. A part adds up its own gradient of the queries, so that the sum over
-   parts does not depend on how many threads work on them. */
+   parts does not depend on how many threads work on them.
+
+   With a norm behind the read, h = mix / sqrt(mean(mix^2) + eps) * gain takes the place of the mix, and nothing is kept
+   of it but the root: the backward pass forms the mix again, while the token's sources are at hand. */
 
 #include <math.h>
 
@@ -22,6 +25,11 @@ struct read {
     const float *const *grad_before; /* [source] -> [token width], or NULL: what is there to be added to */
     float *const *grad_after;        /* [source] -> [token width] */
     float *grad_keyed;               /* [part query width] */
+    float *inverse_mix;              /* [token query] 1 / root mean square of the mix, or NULL: no norm is behind it */
+    const float *norm_gain;          /* [width], or NULL: ones */
+    float *grad_norm_gain;           /* [part width] */
+    float *rows;                     /* [part query width] room for a token's mixes */
+    float norm_eps;
 };
 
 /* p = softmax(s) over the sources. Both are padded to whole lanes, s with minus infinity, whose weight is zero. */
@@ -93,6 +101,22 @@ ALWAYS_INLINE void mix_of(const int M, const int C, const struct read *r, const 
         for (int c = 0; c < C; c++) store_up_to(r->mix[m] + t * r->width + i + c * LANES, mix[m][c], count);
 }
 
+/* A token's mix becomes what the norm makes of it, in place. */
+ALWAYS_INLINE void normalise(const struct read *r, float *mix, float *inverse) {
+    const int width = r->width;
+    lanes squares = {0};
+    for (int i = 0; i < width; i += LANES) {
+        lanes x = load_up_to(mix + i, width - i < LANES ? width - i : LANES);
+        squares += x * x;
+    }
+    float scale = *inverse = 1.0f / sqrtf(sum(squares) / width + r->norm_eps);
+    for (int i = 0; i < width; i += LANES) {
+        int here = width - i < LANES ? width - i : LANES;
+        lanes x = load_up_to(mix + i, here) * scale;
+        store_up_to(mix + i, r->norm_gain ? x * load_up_to(r->norm_gain + i, here) : x, here);
+    }
+}
+
 ALWAYS_INLINE void forward_of(const int M, const struct read *r, int64_t first, int64_t end) {
     const int sources = r->sources, width = r->width, C = M <= 2 ? 4 : 2;
     float s[M][PADDED_SOURCES], p[M][PADDED_SOURCES];
@@ -111,6 +135,57 @@ ALWAYS_INLINE void forward_of(const int M, const struct read *r, int64_t first, 
         for (; i + C * LANES <= width; i += C * LANES) mix_of(M, C, r, v, p, t, i, LANES);
         for (; i + LANES <= width; i += LANES) mix_of(M, 1, r, v, p, t, i, LANES);
         if (i < width) mix_of(M, 1, r, v, p, t, i, width - i);
+        if (r->inverse_mix)
+            for (int m = 0; m < M; m++) normalise(r, r->mix[m] + t * width, r->inverse_mix + t * M + m);
+    }
+}
+
+/* Features i.. of a token's mixes again, `count` of each of C registers: into `row`, with what its norm's gradient is
+   made of. `above` is the gradient of the norm's result. */
+ALWAYS_INLINE void mix_again(const int M, const int C, const struct read *r, const float *const *v,
+                             float p[][PADDED_SOURCES], const float *const *above, const float *inverse,
+                             float *const *row, lanes *agreement, float *grad_gain, int i, int count) {
+    lanes mix[M][C];
+    for (int m = 0; m < M; m++)
+        for (int c = 0; c < C; c++) mix[m][c] = (lanes){0};
+    for (int k = 0; k < r->sources; k++)
+        for (int c = 0; c < C; c++) {
+            lanes x = load_up_to(v[k] + i + c * LANES, count);
+            for (int m = 0; m < M; m++) mix[m][c] += p[m][k] * x;
+        }
+    for (int c = 0; c < C; c++) {
+        int at = i + c * LANES;
+        lanes gain = r->norm_gain ? load_up_to(r->norm_gain + at, count) : all(1), of_gain = load_up_to(grad_gain + at, count);
+        for (int m = 0; m < M; m++) {
+            lanes g = load_up_to(above[m] + at, count);
+            agreement[m] += mix[m][c] * g * gain;
+            of_gain += mix[m][c] * g * inverse[m];
+            store_up_to(row[m] + at, mix[m][c], count);
+        }
+        store_up_to(grad_gain + at, of_gain, count);
+    }
+}
+
+/* With h = r mix gain and r = (mean(mix^2) + eps)^(-1/2):  dmix = r gain dh - r^3 mix (mix . gain dh) / width. */
+ALWAYS_INLINE void through_norm(const int M, const struct read *r, const float *const *v, float p[][PADDED_SOURCES],
+                                const float *const *above, const float *inverse, float *const *row, float *grad_gain) {
+    const int width = r->width, C = M <= 2 ? 2 : 1;
+    lanes agreement[M];
+    for (int m = 0; m < M; m++) agreement[m] = (lanes){0};
+    int i = 0;
+    for (; i + C * LANES <= width; i += C * LANES)
+        mix_again(M, C, r, v, p, above, inverse, row, agreement, grad_gain, i, LANES);
+    for (; i + LANES <= width; i += LANES)
+        mix_again(M, 1, r, v, p, above, inverse, row, agreement, grad_gain, i, LANES);
+    if (i < width) mix_again(M, 1, r, v, p, above, inverse, row, agreement, grad_gain, i, width - i);
+    for (int m = 0; m < M; m++) {
+        float radial = inverse[m] * inverse[m] * (sum(agreement[m]) / width);
+        for (i = 0; i < width; i += LANES) {
+            int here = width - i < LANES ? width - i : LANES;
+            lanes g = load_up_to(above[m] + i, here), mix = load_up_to(row[m] + i, here);
+            if (r->norm_gain) g *= load_up_to(r->norm_gain + i, here);
+            store_up_to(row[m] + i, (g - mix * radial) * inverse[m], here);
+        }
     }
 }
 
@@ -154,9 +229,13 @@ ALWAYS_INLINE void backward_of(const int M, const struct read *r, int64_t first,
     const int sources = r->sources, width = r->width, C = M == 1 ? 4 : M == 2 ? 2 : 1;
     float s[M][PADDED_SOURCES], p[M][PADDED_SOURCES], a[M][PADDED_SOURCES], scaled[M][PADDED_SOURCES];
     float *grad_keyed = r->grad_keyed + first / r->part * M * width;
+    float *grad_gain = r->inverse_mix ? r->grad_norm_gain + first / r->part * width : NULL;
+    float *row[M];
     const float *g[M];
     struct upstream u;
     memset(grad_keyed, 0, M * width * sizeof(float));
+    if (grad_gain) memset(grad_gain, 0, width * sizeof(float));
+    for (int m = 0; m < M; m++) row[m] = grad_gain ? r->rows + (first / r->part * M + m) * width : NULL;
     for (int64_t t = first; t < end; t++) {
         for (int k = 0; k < sources; k++) {
             u.v[k] = r->value[k] + t * width;
@@ -164,12 +243,18 @@ ALWAYS_INLINE void backward_of(const int M, const struct read *r, int64_t first,
             u.after[k] = r->grad_after[k] + t * width;
             u.radial[k] = 0;
         }
-        for (int m = 0; m < M; m++) g[m] = r->grad_mix[m] + t * width;
-        products(M, g, u.v, sources, width, a);
         for (int m = 0; m < M; m++) {
+            g[m] = r->grad_mix[m] + t * width;
             memcpy(s[m], r->scores + (t * M + m) * sources, sources * sizeof(float));
             pad(s[m], sources);
             softmax(s[m], p[m], sources);
+        }
+        if (grad_gain) {
+            through_norm(M, r, u.v, p, g, r->inverse_mix + t * M, row, grad_gain);
+            for (int m = 0; m < M; m++) g[m] = row[m];
+        }
+        products(M, g, u.v, sources, width, a);
+        for (int m = 0; m < M; m++) {
             float mean = 0;
             for (int k = 0; k < sources; k++) mean += p[m][k] * a[m][k];
             for (int k = 0; k < sources; k++) {

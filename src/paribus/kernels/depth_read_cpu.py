@@ -44,12 +44,19 @@ def summed(kernel: ctypes.CDLL, delta: Tensor, running: Tensor | None, eps: floa
 
 
 def read(
-    kernel: ctypes.CDLL, keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]
-) -> tuple[list[Tensor], Tensor]:
-    """(mixes, scores [batch time query source])."""
+    kernel: ctypes.CDLL,
+    keyed: Tensor,
+    scales: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    norm_gain: Tensor | None = None,
+    norm_eps: float | None = None,
+) -> tuple[list[Tensor], Tensor, Tensor | None]:
+    """(mixes, scores [batch time query source], None); with `norm_eps` what an RMSNorm makes of the mixes, and their
+    inverse root mean squares [batch time query]."""
     queries, width = keyed.shape
     mixes = [passes.placed_apart(sources[0].shape) for _ in range(queries)]
     scores = torch.empty((*sources[0].shape[:-1], queries, len(sources)), dtype=torch.float32)
+    inverse_mix = None if norm_eps is None else torch.empty(scores.shape[:-1], dtype=torch.float32)
     tokens = scales[0].numel()
     # The arrays of addresses are bound to names: a structure of C does not keep them alive.
     values, statistics, to = (passes.addresses(tensors) for tensors in (sources, scales, mixes))
@@ -64,9 +71,12 @@ def read(
         keyed=keyed.data_ptr(),
         scores=scores.data_ptr(),
         mix=to,
+        inverse_mix=None if inverse_mix is None else inverse_mix.data_ptr(),
+        norm_gain=None if norm_gain is None else norm_gain.data_ptr(),
+        norm_eps=norm_eps or 0.0,
     )
     passes.run(kernel.read_forward, arguments, tokens)
-    return mixes, scores
+    return mixes, scores, inverse_mix
 
 
 def read_backward(
@@ -78,11 +88,17 @@ def read_backward(
     gradients: Sequence[Tensor],
     before: Sequence[Tensor | None],
     after: Sequence[Tensor],
-) -> Tensor:
-    """The gradient of `keyed`. Those of the sources are written to `after`, on top of what is in `before`."""
+    norm_gain: Tensor | None = None,
+    inverse_mix: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient of `keyed`, and of the norm's gain [width] where `inverse_mix` says that there is a norm. Those of
+    the sources are written to `after`, on top of what is in `before`."""
     queries, width = keyed.shape
     tokens = scales[0].numel()
-    grad_keyed = torch.empty((passes.parts(tokens), queries, width), dtype=torch.float32)
+    parts = passes.parts(tokens)
+    grad_keyed, rows, grad_gain = torch.empty((parts, queries, width), dtype=torch.float32), None, None
+    if inverse_mix is not None:
+        rows, grad_gain = torch.empty_like(grad_keyed), torch.empty((parts, width), dtype=torch.float32)
     values, statistics, upstream, old, new = (
         passes.addresses(tensors) for tensors in (sources, scales, gradients, before, after)
     )
@@ -100,9 +116,13 @@ def read_backward(
         grad_before=old,
         grad_after=new,
         grad_keyed=grad_keyed.data_ptr(),
+        inverse_mix=None if inverse_mix is None else inverse_mix.data_ptr(),
+        norm_gain=None if norm_gain is None else norm_gain.data_ptr(),
+        grad_norm_gain=None if grad_gain is None else grad_gain.data_ptr(),
+        rows=None if rows is None else rows.data_ptr(),
     )
     passes.run(kernel.read_backward, arguments, tokens)
-    return grad_keyed.sum(0)
+    return grad_keyed.sum(0), None if grad_gain is None else grad_gain.sum(0)
 
 
 class _Read(ctypes.Structure):
@@ -118,7 +138,8 @@ class _Read(ctypes.Structure):
         ("grad_mix", ctypes.POINTER(ctypes.c_void_p)),
         ("grad_before", ctypes.POINTER(ctypes.c_void_p)),
         ("grad_after", ctypes.POINTER(ctypes.c_void_p)),
-        ("grad_keyed", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("grad_keyed", "inverse_mix", "norm_gain", "grad_norm_gain", "rows")),
+        ("norm_eps", ctypes.c_float),
     )
 
 
