@@ -82,10 +82,9 @@ def main() -> None:
     scale, name = given.scale or next(iter(experiment.scales)), given.arm or next(iter(experiment.arms))
     arm, device = resolve_arm(experiment, name, scale), torch.device(device_of(execution))
     tokens = execution.declared_rows * arm.base.context_length or arm.base.batch_tokens
-    fast = stepper(arm, device, execution.declared_rows)
+    fast = stepper(arm, device, execution.declared_rows, compiled=True)
     maps = linear_maps(fast.model)
     dtype = torch.bfloat16 if arm.model.compute == "bfloat16" else torch.float32
-    setattr(fast.model, "compiled", True)  # noqa: B010 - of a Backbone, which a stepper knows as a module
     turns = {
         "matrix products alone": products(maps, tokens, arm.base.batch_tokens // tokens, dtype, device),
         "proof mode": stepper(arm, device, execution.declared_rows),

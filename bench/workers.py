@@ -33,8 +33,9 @@ def work(file: Path, threads: int, fast: bool, seconds: float, ready: Any, rates
     experiment = loading.load(file)
     prepare_process(experiment.execution.model_copy(update={"threads": threads}))
     arm = resolve_arm(experiment, next(iter(experiment.arms)), next(iter(experiment.scales)))
-    step = stepper(arm, torch.device(device_of(experiment.execution)), experiment.execution.declared_rows)
-    setattr(step.model, "compiled", fast)  # noqa: B010 - of a Backbone, which a stepper knows as a module
+    step = stepper(
+        arm, torch.device(device_of(experiment.execution)), experiment.execution.declared_rows, compiled=fast
+    )
     step()
     ready.wait()
     started, steps = time.perf_counter(), 0

@@ -75,16 +75,17 @@ def stepper(
     micro_batch_rows: int,
     recompute: bool = False,
     *,
+    compiled: bool = False,
     made: Callable[[nn.Module], nn.Module] = lambda model: model,
     within: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> SampleUpdate:
     """An arm ready to make updates, from the same initial values at every call.
 
-    `micro_batch_rows` of 0 takes the whole batch; `recompute` keeps no activations inside layers. `made` is what the
-    model is turned into before it runs, and `within` what every update runs in.
+    `micro_batch_rows` of 0 takes the whole batch; `recompute` keeps no activations inside layers; `compiled` computes
+    as in fast mode. `made` is what the model is turned into before it runs, and `within` what every update runs in.
     """
     model = build_model(arm.model, arm.seam_configs, ("cost", arm.scale, 0)).to(device)
-    model.recompute = recompute
+    model.recompute, model.compiled = recompute, compiled
     optimiser, batch = arm.base.optimiser, random_batch(arm)
     optimisers = build_optimisers(model, optimiser)
     rows = micro_batch_rows or len(batch.tokens)

@@ -272,7 +272,7 @@ def _in_batches(
 def _ready(experiment: spec.Experiment, arm: ArmAtScale, way: Way, micro_batch_rows: int) -> SampleUpdate:
     device = torch.device(device_of(experiment.execution))
     recompute = experiment.execution.activation_checkpointing
-    return stepper(arm, device, micro_batch_rows, recompute, made=way.made, within=way.within)
+    return stepper(arm, device, micro_batch_rows, recompute, compiled=way.compiled, made=way.made, within=way.within)
 
 
 def _shown(

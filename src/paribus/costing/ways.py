@@ -23,6 +23,8 @@ class Way:
     """what computes, for the page"""
     made: Callable[[nn.Module], nn.Module] = lambda model: model
     within: Callable[[], AbstractContextManager[Any]] = nullcontext
+    compiled: bool = False
+    """whether the model is one compiled graph"""
     missing: Callable[[], str] = lambda: ""
     """why there is none of it here; empty where there is"""
 
@@ -31,16 +33,11 @@ def _cpp_compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))), None)
 
 
-def _compiled(model: nn.Module) -> nn.Module:
-    setattr(model, "compiled", True)  # noqa: B010 - of a Backbone; here it is any module
-    return model
-
-
 WAYS: dict[str, Way] = {
     "eager": Way("operation by operation, as cells are trained in proof mode, mechanisms by compiled kernels"),
     "compiled": Way(
         "one compiled graph of the whole model, as cells are trained in fast mode",
-        made=_compiled,
+        compiled=True,
         missing=lambda: "" if _cpp_compiler() else "no C++ compiler is here: g++, clang++, or the one that CXX names",
     ),
     "operators": Way(
