@@ -125,9 +125,9 @@ def test_all_queries_of_a_read_are_read_in_one_pass_over_the_sources(bench: LawB
     passes: list[int] = []
     read = depth_reads.depth_read
 
-    def counted(sources: Any, queries: Tensor, gain: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    def counted(sources: Any, queries: Tensor, *of_keys_and_norm: Any) -> tuple[tuple[Tensor, ...], Tensor]:
         passes.append(len(queries))
-        return read(sources, queries, gain)
+        return read(sources, queries, *of_keys_and_norm)
 
     monkeypatch.setattr(depth_reads, "depth_read", counted)
     with torch.no_grad():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from paribus.kernels.depth_read import Source, depth_read, depth_read_reference, publish
+from paribus.kernels.norm import Norm
 from paribus.mechanisms import attention_residuals, mlp_decoupled, resolve, role_decoupled
 from paribus.mechanisms.attention_residuals import BlockResiduals
 from paribus.mechanisms.contract import Geometry, Law, Reads, Seam, Site, Tap
@@ -54,12 +55,14 @@ def plain_read(
 ) -> Read:
     """A depth read in plain operators, with a fault in its scores or in how it weighs."""
 
-    def read(sources: Sequence[Source], queries: Tensor, gain: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    def read(
+        sources: Sequence[Source], queries: Tensor, gain: Tensor, norm: Norm | None = None
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         values = torch.stack([source.value for source in sources])  # [source batch time width]
         norms = (values.square().mean(-1, keepdim=True) + 1e-30).rsqrt()
         scores = change(torch.einsum("kbtd,md->mbtk", values * norms, queries * gain))
-        mixes = torch.einsum("mbtk,kbtd->mbtd", weigh(scores), values)
-        return mixes.unbind(0), scores.movedim(0, -2).detach()
+        mixes = torch.einsum("mbtk,kbtd->mbtd", weigh(scores), values).unbind(0)
+        return mixes if norm is None else tuple(map(norm, mixes)), scores.movedim(0, -2).detach()
 
     return read
 
@@ -86,11 +89,16 @@ def test_a_bypass_of_the_read_of_one_source_that_normalises_it_is_caught(monkeyp
     general = DepthRead.forward
 
     def bypassing(
-        self: DepthRead, sources: tuple[Source, ...], layer: int, site: Site, tap: Tap | None
+        self: DepthRead,
+        sources: tuple[Source, ...],
+        layer: int,
+        site: Site,
+        tap: Tap | None,
+        norm: Norm | None = None,
     ) -> tuple[Tensor, ...]:
-        if len(sources) == 1 and tap is None:
+        if len(sources) == 1 and tap is None and norm is None:
             return (sources[0].value * sources[0].inverse_rms,)
-        return general(self, sources, layer, site, tap)
+        return general(self, sources, layer, site, tap, norm)
 
     monkeypatch.setattr(DepthRead, "forward", bypassing)
     assert broken() == {ONE_SOURCE}

@@ -36,8 +36,9 @@ SUBLAYERS = {"attention": "forward: attention", "mlp": "forward: MLP"}
 SEAMS = ("value_map", "mask", "output_map")
 """modules of an attention (`paribus.model.backbone.Backbone`)"""
 ROUTING = "forward: routing"
-ROUTED = ("open", "read", "write", "close")
-"""methods of the routing that a backbone calls (`paribus.mechanisms.contract.DepthRouting`)"""
+ROUTED = ("open", "read", "read_normed", "write", "close")
+"""methods of the routing that a backbone calls (`paribus.mechanisms.contract.DepthRouting`, `NormingRouting`); a norm
+in the pass of a read counts as routing"""
 FORWARD = (*SUBLAYERS.values(), *(f"forward: {seam}" for seam in SEAMS), ROUTING, REST)
 UPDATES = 15
 """of each column"""
@@ -161,10 +162,11 @@ def _methods(routing: nn.Module, watch: _Watch) -> Iterator[None]:
 
         return timed
 
-    for name in ROUTED:
+    there = [name for name in ROUTED if hasattr(routing, name)]
+    for name in there:
         setattr(routing, name, covered(getattr(routing, name)))
     try:
         yield
     finally:
-        for name in ROUTED:
+        for name in there:
             delattr(routing, name)

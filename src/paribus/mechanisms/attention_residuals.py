@@ -18,6 +18,7 @@ from typing import Any
 from torch import nn
 
 from paribus.kernels.depth_read import publish
+from paribus.kernels.norm import Norm
 from paribus.mechanisms.contract import Geometry, Kept, Reads, Seam, Site, Tap, Tensors
 from paribus.mechanisms.depth.block_layout import BlockedConfig, BlockLayout
 from paribus.mechanisms.depth.diagnostics import OF_EVERY_ROUTING
@@ -55,6 +56,13 @@ class BlockResiduals(DeclaredModule):
         read = (self.attention if site is Site.ATTENTION else self.mlp)[layer]
         assert isinstance(read, DepthRead)
         return read.plan.assign(read(memory.sources, layer, site, tap))
+
+    def read_normed(self, memory: Memory, layer: int, site: Site, tap: Tap | None, norm: Norm) -> Reads:
+        read = (self.attention if site is Site.ATTENTION else self.mlp)[layer]
+        assert isinstance(read, DepthRead)
+        if read.plan.average:  # of mixes, not of what a norm makes of them
+            return Reads.shared(norm(self.read(memory, layer, site, tap).q))
+        return read.plan.assign(read(memory.sources, layer, site, tap, norm))
 
     def write(self, memory: Memory, delta: Stream, layer: int, site: Site) -> Memory:
         running = publish(delta, self.eps, memory.running)

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from paribus.errors import MechanismError
+from paribus.kernels.norm import Norm
 from paribus.roles import Role, declarations
 from paribus.shapes import AllowedPairs, Documents, GroupedHeads, GroupValues, Heads, Stream, Tokens
 
@@ -123,6 +124,15 @@ class DepthRouting(Protocol):
         ...
 
 
+class NormingRouting(DepthRouting, Protocol):
+    """A routing that can do what the norm behind a read does in the same pass. A backbone asks it for that, except
+    where a subclass or a watcher replaces `read` and leaves this method as it is."""
+
+    def read_normed(self, memory: Any, layer: int, site: Site, tap: Tap | None, norm: Norm) -> Reads:
+        """`norm` of each distinct tensor of `read`."""
+        ...
+
+
 class Values(NamedTuple):
     """The values of each query head's own group, by view: the axis `group` has size 1 and broadcasts against y."""
 
@@ -189,6 +199,8 @@ class Kept:
     """by layer, from 0; what a routing's last read keeps stands at the number of layers"""
     reads: int = 2
     """tensors that the two sublayers of a layer read, each of which the backbone normalises"""
+    normed_reads: int = 0
+    """those among them that `NormingRouting` can hand over normalised, of which nothing but a statistic is then kept"""
     memory: float | None = None
     """of a routing: what its memories hold where layers begin and behind the last one, every tensor once; None for the
     backbone's own residual path"""

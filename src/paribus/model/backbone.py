@@ -16,7 +16,20 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from paribus.errors import MechanismError
-from paribus.mechanisms.contract import AttentionMask, Geometry, MechanismConfig, OutputMap, Reads, Seam, Tap, Values
+from paribus.kernels.norm import Norm
+from paribus.mechanisms.contract import (
+    AttentionMask,
+    DepthRouting,
+    Geometry,
+    MechanismConfig,
+    NormingRouting,
+    OutputMap,
+    Reads,
+    Seam,
+    Site,
+    Tap,
+    Values,
+)
 from paribus.model import tables
 from paribus.model.config import ModelConfig
 from paribus.model.tables import rotary_phases, window_pairs
@@ -229,6 +242,25 @@ def on_each(function: Callable[[Stream], Stream], reads: Reads) -> Reads:
     k = q if reads.k is reads.q else function(reads.k)
     v = q if reads.v is reads.q else k if reads.v is reads.k else function(reads.v)
     return Reads(q, k, v)
+
+
+def normed_reads(routing: nn.Module, norm: Any, memory: Any, layer: int, site: Site, tap: Tap | None) -> Reads:
+    """What a sublayer's norm (`paribus.kernels.norm.Norm`, or a module with its fields) makes of what it reads, in the
+    pass of the read where the routing offers that."""
+    if _offers_normed_reads(routing):
+        return cast(NormingRouting, routing).read_normed(memory, layer, site, tap, Norm(norm.gain, norm.eps))
+    return on_each(norm, cast(DepthRouting, routing).read(memory, layer, site, tap))
+
+
+def _offers_normed_reads(routing: nn.Module) -> bool:
+    """Whether who has the last word on `read` has it on `read_normed` too: a subclass that reads otherwise, or a
+    watcher on the instance, would be passed over by the inherited one."""
+    for owner in (routing, *type(routing).__mro__):
+        if "read_normed" in vars(owner):
+            return True
+        if "read" in vars(owner):
+            return False
+    return False
 
 
 def broken_contract(module: nn.Module, layer: int, axes: str, like: Tensor, returned: object) -> MechanismError:

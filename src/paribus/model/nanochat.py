@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paribus.kernels.norm import Norm
 from paribus.kernels.precision import wide
 from paribus.mechanisms import IDENTITY
 from paribus.mechanisms.contract import (
@@ -30,7 +31,7 @@ from paribus.mechanisms.contract import (
     ValueMap,
     Values,
 )
-from paribus.model.backbone import Backbone, Rows, broken_contract, geometry_of, on_each, rotate
+from paribus.model.backbone import Backbone, Rows, broken_contract, geometry_of, normed_reads, rotate
 from paribus.model.config import NanochatConfig
 from paribus.roles import ZEROS, DeclaredModule, Init, Role
 from paribus.shapes import Heads, Logits, Stream, Tokens
@@ -192,15 +193,13 @@ class Nanochat(Backbone[NanochatConfig]):
         gate = Init.uniform(0.0, config.gate_initial_max)
         self.declare("smear_gate", (1, config.smear_channels), Role.SHORTCUT, gate)
         self.declare("smear_scale", (1,), Role.SHORTCUT, ZEROS)
+        self.norm = Norm(None, config.norm_eps)
         self.layers = nn.ModuleList()
         for index in range(config.layers):
             seams = [mechanisms[s].build(geometry, index) for s in (Seam.OUTPUT_MAP, Seam.VALUE_MAP, Seam.MASK)]
             self.layers.append(Layer(Attention(config, index, seams), Mlp(config)))
         plain = mechanisms[Seam.ROUTING].name == IDENTITY[Seam.ROUTING]
         self.routing = Residuals(config) if plain else mechanisms[Seam.ROUTING].build(geometry, -1)
-
-    def norm(self, x: Stream) -> Stream:
-        return functional.rms_norm(x, x.shape[-1:], None, self.config.norm_eps)
 
     def smeared(self, rows: Rows) -> Stream:
         """The normalised embedding of each token, which a share of the previous token's joins, where layer 0 may attend
@@ -232,8 +231,8 @@ class Nanochat(Backbone[NanochatConfig]):
         """Layer `index`: the memory that it leaves, and the first layer's value."""
         layer = cast(Sequence[Layer], self.layers)[index]
         routing = cast(DepthRouting, self.routing)
-        reads = on_each(self.norm, routing.read(memory, index, Site.ATTENTION, tap))
+        reads = normed_reads(self.routing, self.norm, memory, index, Site.ATTENTION, tap)
         delta, own_value = layer.attention(reads, first_value, rows, index, tap)
         memory = routing.write(memory, delta, index, Site.ATTENTION)
-        delta = layer.mlp(on_each(self.norm, routing.read(memory, index, Site.MLP, tap)))
+        delta = layer.mlp(normed_reads(self.routing, self.norm, memory, index, Site.MLP, tap))
         return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value

@@ -24,7 +24,7 @@ from paribus.mechanisms.contract import (
     ValueMap,
     Values,
 )
-from paribus.model.backbone import Backbone, Rows, broken_contract, geometry_of, on_each, rotate
+from paribus.model.backbone import Backbone, Rows, broken_contract, geometry_of, normed_reads, rotate
 from paribus.model.config import PrenormConfig
 from paribus.roles import ONES, DeclaredModule, Init, Role
 from paribus.shapes import Heads, Logits, Stream
@@ -139,8 +139,8 @@ class Prenorm(Backbone[PrenormConfig]):
         """Layer `index`: the memory that it leaves, and the first layer's value."""
         layer = cast(Sequence[Layer], self.layers)[index]
         routing = cast(DepthRouting, self.routing)
-        reads = on_each(layer.attention_norm, routing.read(memory, index, Site.ATTENTION, tap))
+        reads = normed_reads(self.routing, layer.attention_norm, memory, index, Site.ATTENTION, tap)
         delta, own_value = layer.attention(reads, first_value, rows, index, tap)
         memory = routing.write(memory, delta, index, Site.ATTENTION)
-        delta = layer.mlp(on_each(layer.mlp_norm, routing.read(memory, index, Site.MLP, tap)))
+        delta = layer.mlp(normed_reads(self.routing, layer.mlp_norm, memory, index, Site.MLP, tap))
         return routing.write(memory, delta, index, Site.MLP), own_value if first_value is None else first_value

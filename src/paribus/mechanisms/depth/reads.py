@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from paribus.kernels.depth_read import Source, depth_read, weights_of
+from paribus.kernels.norm import Norm
 from paribus.mechanisms.contract import ROUTE, Geometry, Kept, Reads, Site, Tap, Tensors
 from paribus.mechanisms.depth.block_layout import BlockLayout
 from paribus.roles import ONES, ZEROS, DeclaredModule, Role
@@ -101,7 +102,10 @@ class DepthRead(DeclaredModule):
         for name, role in plan.roles.items():
             self.declare(name, (width,), role, ZEROS if name in queries else ONES)
 
-    def forward(self, sources: tuple[Source, ...], layer: int, site: Site, tap: Tap | None) -> tuple[Stream, ...]:
+    def forward(
+        self, sources: tuple[Source, ...], layer: int, site: Site, tap: Tap | None, norm: Norm | None = None
+    ) -> tuple[Stream, ...]:
+        """The mix of each query, or what a norm makes of it."""
         if self.without is not None:
             named = zip(self.source_names, sources, strict=True)
             sources = tuple(source for name, source in named if name != self.without) or sources
@@ -112,7 +116,7 @@ class DepthRead(DeclaredModule):
         else:
             used = queries
         mixes, scores = depth_read(
-            sources, torch.stack([self.get_parameter(query.name) for query in used]), self._gain(used)
+            sources, torch.stack([self.get_parameter(query.name) for query in used]), self._gain(used), norm
         )
         if tap is not None:
             weights = weights_of(scores).unbind(0)
@@ -151,17 +155,15 @@ def depth_parameters(geometry: Geometry, attention: ReadPlan, mlp: ReadPlan, *fu
 
 
 def kept_of_depth_reads(geometry: Geometry, layout: BlockLayout, attention: ReadPlan, mlp: ReadPlan) -> Kept:
-    """Each source with its statistic, once; per read a score for each query and source, and the mixes
-    beyond the first, which all are one tensor, unless their mean is what the sublayer reads."""
+    """Each source with its statistic, once; per read a score for each query and source."""
     plans = {Site.ATTENTION: attention, Site.MLP: mlp, Site.OUTPUT: ReadPlan()}
     source = 4.0 * (geometry.width + 1)
     layers = dict.fromkeys(range(geometry.layers + 1), 0.0)
     for layer, site, sources in layout.reads():
-        plan = plans[site]
-        beside_the_first = 0 if plan.average else len(plan.queries) - 1
-        layers[layer] += 4.0 * len(plan.queries) * len(sources) + 4.0 * beside_the_first * geometry.width
+        layers[layer] += 4.0 * len(plans[site].queries) * len(sources)
     # What a sublayer publishes outlives its layer where the layer ends there, or a block.
     outliving = [s % 2 == 1 or layout.ends_block(s) for s in range(layout.sublayers)]
     for sublayer, outlives in enumerate(outliving):
         layers[sublayer // 2] += 0.0 if outlives else source
-    return Kept(layers, attention.distinct + mlp.distinct, source * (1 + sum(outliving)))
+    normed = sum(0 if plan.average else plan.distinct for plan in (attention, mlp))
+    return Kept(layers, attention.distinct + mlp.distinct, normed, source * (1 + sum(outliving)))

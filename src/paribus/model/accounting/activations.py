@@ -6,6 +6,9 @@ heads * context_length numbers more.) Left out is what no token has for itself: 
 their gradients, rotary phases; the batch; and what an operation holds only while it runs, the largest of which are the
 logits and their gradient, vocabulary_size numbers each.
 
+Where the kernel of a depth read does what the norm behind it does, in the same pass (`normed_reads`), what was read and
+the norm's result before its gain are not kept either: a statistic is.
+
 In bfloat16 every matrix product keeps a copy of its input, where in float32 those that read one tensor share it.
 """
 
@@ -81,26 +84,28 @@ def number_of(config: ModelConfig) -> int:
 
 
 def activation_bytes_per_token(
-    config: ModelConfig, mechanisms: Mechanisms, *, activation_checkpointing: bool = False
+    config: ModelConfig, mechanisms: Mechanisms, *, activation_checkpointing: bool = False, normed_reads: bool = False
 ) -> float:
     """Bytes of one token that are kept for the backward pass. With activation checkpointing (each layer keeps what it
     is given and is computed again) at most this at one time."""
-    kept = activations(config, mechanisms)
+    kept = activations(config, mechanisms, normed_reads=normed_reads)
     return kept.with_layers_recomputed if activation_checkpointing else kept.everything
 
 
-def activations(config: ModelConfig, mechanisms: Mechanisms) -> Activations:
+def activations(config: ModelConfig, mechanisms: Mechanisms, *, normed_reads: bool = False) -> Activations:
     """What is kept of one token, by place."""
     masked = mechanisms[Seam.MASK].name != IDENTITY[Seam.MASK]
     own = backbone_activations(config, masked=masked)
     geometry, number = geometry_of(config, mechanisms), number_of(config)
     added = {seam: mechanism.kept_for_backward(geometry, number) for seam, mechanism in mechanisms.items()}
     routing, plain = added[Seam.ROUTING], plain_residuals(mechanisms)
+    in_pass = routing.normed_reads if normed_reads else 0
     layers = []
     for layer in range(config.layers):
-        # Another residual path hands each of the two sublayers a tensor that is no part of its memory.
-        read = own.residual_layers[layer] if plain else 2 * FLOAT32 * config.width
-        norms = routing.reads * own.norm + _inputs(config, routing.reads, 3 + own.mlp_inputs)
+        # Another residual path hands its sublayers tensors that are no part of its memory.
+        read = own.residual_layers[layer] if plain else (routing.reads - in_pass) * FLOAT32 * config.width
+        norms = (routing.reads - in_pass) * own.norm + in_pass * FLOAT32
+        norms += _inputs(config, routing.reads, 3 + own.mlp_inputs)
         pairs = number * config.context_length if masked or window(config, layer) is not None else 0
         sublayers = _attention(config) + pairs + own.values[layer] + own.mlp
         layers.append(read + norms + sublayers + sum(kept.layers.get(layer, 0.0) for kept in added.values()))
