@@ -1,6 +1,7 @@
 """Kernels in C: compiled once, kept by what they depend on, and done without where no compiler will have them."""
 
 import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,13 @@ def test_the_switch_turns_compiled_kernels_off_and_on_again():
         assert compiler.library(depth_read_cpu.__file__) is None
         assert compiler.in_use() == "PyTorch operators"
     assert compiler.library(depth_read_cpu.__file__) is not None
+
+
+def test_the_environment_can_turn_them_off():
+    script = "from paribus.kernels import compiler\nprint(compiler.in_use())"
+    environment = {**os.environ, compiler.SWITCH: "operators"}
+    said = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
+    assert said.stdout.strip() == "PyTorch operators"
 
 
 def test_naming_the_compiler_loads_no_torch():

@@ -23,13 +23,15 @@ from paribus.disk import user_cache
 from paribus.errors import ParibusError
 
 SWITCH = "PARIBUS_KERNELS"
-"""environment variable: `operators` computes with PyTorch operators even where there is a compiler"""
+"""environment variable, looked at once: `operators` computes with PyTorch operators even where there is a compiler"""
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 # Vectors wider than the processor's registers are passed within one file only, where the calling convention is moot.
 WARNINGS = ("-Wall", "-Wextra", "-Wno-psabi")
 HEADER = Path(__file__).with_name("lanes.h")
 
 _failed: set[str] = set()
+_wanted = [os.environ.get(SWITCH) != "operators"]
+"""compiled kernels; the last entry counts. A look at the environment in every call would cost as much as a kernel"""
 
 
 class CompilerError(ParibusError):
@@ -39,21 +41,18 @@ class CompilerError(ParibusError):
 @contextmanager
 def operators() -> Iterator[None]:
     """PyTorch operators in place of compiled kernels, within the context and this process."""
-    before = os.environ.get(SWITCH)
-    os.environ[SWITCH] = "operators"
+    _wanted.append(False)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[SWITCH]
-        else:
-            os.environ[SWITCH] = before
+        _wanted.pop()
 
 
 def switched_off() -> bool:
-    return os.environ.get(SWITCH) == "operators"
+    return not _wanted[-1]
 
 
+@cache
 def interpreted() -> bool:
     """Whether Triton is to run its kernels by its interpreter, on the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
@@ -72,7 +71,7 @@ def in_use() -> str:
 
 def library(source: str) -> ctypes.CDLL | None:
     """The compiled library of a Python file's kernel (its `__file__`), or None where operators are to be used."""
-    return None if switched_off() else _library(Path(source).with_suffix(".c"))
+    return None if switched_off() else _library(source)
 
 
 @cache
@@ -90,10 +89,11 @@ def compiler() -> tuple[str, str] | None:
 
 
 @cache
-def _library(source: Path) -> ctypes.CDLL | None:
+def _library(python_file: str) -> ctypes.CDLL | None:
     found = compiler()
     if found is None:
         return None
+    source = Path(python_file).with_suffix(".c")
     digest = hashlib.blake2b(digest_size=12)
     for part in (source.read_bytes(), HEADER.read_bytes(), " ".join((*found, *FLAGS)).encode(), _processor()):
         digest.update(len(part).to_bytes(8, "little") + part)

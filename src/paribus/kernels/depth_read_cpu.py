@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ def summed(kernel: ctypes.CDLL, delta: Tensor, running: Tensor | None, eps: floa
         part=passes.PART,
         eps=eps,
         narrow=delta.dtype == torch.bfloat16,
-        running=None if running is None else running.data_ptr(),
+        running=_address(running),
         delta=delta.data_ptr(),
         value=None if same else value.data_ptr(),
         inverse_rms=scale.data_ptr(),
@@ -53,29 +54,16 @@ def read(
 ) -> tuple[list[Tensor], Tensor, Tensor | None]:
     """(mixes, scores [batch time query source], None); with `norm_eps` what an RMSNorm makes of the mixes, and their
     inverse root mean squares [batch time query]."""
-    queries, width = keyed.shape
+    queries = len(keyed)
     mixes = [passes.placed_apart(sources[0].shape) for _ in range(queries)]
     scores = torch.empty((*sources[0].shape[:-1], queries, len(sources)), dtype=torch.float32)
     inverse_mix = None if norm_eps is None else torch.empty(scores.shape[:-1], dtype=torch.float32)
-    tokens = scales[0].numel()
-    # The arrays of addresses are bound to names: a structure of C does not keep them alive.
-    values, statistics, to = (passes.addresses(tensors) for tensors in (sources, scales, mixes))
     arguments = _Read(
-        tokens=tokens,
-        width=width,
-        queries=queries,
-        sources=len(sources),
-        part=passes.PART,
-        value=values,
-        inverse_rms=statistics,
-        keyed=keyed.data_ptr(),
-        scores=scores.data_ptr(),
-        mix=to,
-        inverse_mix=None if inverse_mix is None else inverse_mix.data_ptr(),
-        norm_gain=None if norm_gain is None else norm_gain.data_ptr(),
+        **_of_both(keyed, scales, sources, scores, norm_gain, inverse_mix),
+        mix=passes.addresses(mixes),
         norm_eps=norm_eps or 0.0,
     )
-    passes.run(kernel.read_forward, arguments, tokens)
+    passes.run(kernel.read_forward, arguments, arguments.tokens)
     return mixes, scores, inverse_mix
 
 
@@ -94,35 +82,50 @@ def read_backward(
     """The gradient of `keyed`, and of the norm's gain [width] where `inverse_mix` says that there is a norm. Those of
     the sources are written to `after`, on top of what is in `before`."""
     queries, width = keyed.shape
-    tokens = scales[0].numel()
-    parts = passes.parts(tokens)
+    parts = passes.parts(scales[0].numel())
     grad_keyed, rows, grad_gain = torch.empty((parts, queries, width), dtype=torch.float32), None, None
     if inverse_mix is not None:
         rows, grad_gain = torch.empty_like(grad_keyed), torch.empty((parts, width), dtype=torch.float32)
-    values, statistics, upstream, old, new = (
-        passes.addresses(tensors) for tensors in (sources, scales, gradients, before, after)
-    )
     arguments = _Read(
-        tokens=tokens,
-        width=width,
-        queries=queries,
-        sources=len(sources),
-        part=passes.PART,
-        value=values,
-        inverse_rms=statistics,
-        keyed=keyed.data_ptr(),
-        scores=scores.data_ptr(),
-        grad_mix=upstream,
-        grad_before=old,
-        grad_after=new,
+        **_of_both(keyed, scales, sources, scores, norm_gain, inverse_mix),
+        grad_mix=passes.addresses(gradients),
+        grad_before=passes.addresses(before),
+        grad_after=passes.addresses(after),
         grad_keyed=grad_keyed.data_ptr(),
-        inverse_mix=None if inverse_mix is None else inverse_mix.data_ptr(),
-        norm_gain=None if norm_gain is None else norm_gain.data_ptr(),
-        grad_norm_gain=None if grad_gain is None else grad_gain.data_ptr(),
-        rows=None if rows is None else rows.data_ptr(),
+        grad_norm_gain=_address(grad_gain),
+        rows=_address(rows),
     )
-    passes.run(kernel.read_backward, arguments, tokens)
+    passes.run(kernel.read_backward, arguments, arguments.tokens)
     return grad_keyed.sum(0), None if grad_gain is None else grad_gain.sum(0)
+
+
+def _of_both(
+    keyed: Tensor,
+    scales: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    scores: Tensor,
+    norm_gain: Tensor | None,
+    inverse_mix: Tensor | None,
+) -> dict[str, Any]:
+    """What forward and backward pass are told alike."""
+    queries, width = keyed.shape
+    return {
+        "tokens": scales[0].numel(),
+        "width": width,
+        "queries": queries,
+        "sources": len(sources),
+        "part": passes.PART,
+        "value": passes.addresses(sources),
+        "inverse_rms": passes.addresses(scales),
+        "keyed": keyed.data_ptr(),
+        "scores": scores.data_ptr(),
+        "inverse_mix": _address(inverse_mix),
+        "norm_gain": _address(norm_gain),
+    }
+
+
+def _address(t: Tensor | None) -> int | None:
+    return None if t is None else t.data_ptr()
 
 
 class _Read(ctypes.Structure):

@@ -8,6 +8,8 @@
 #define MOST_WIDTH 1024
 #define RELATIVE_EPS 0x1p-20f
 #define SMALLEST 1.17549435e-38f
+#define PADDED(width) (((width) + LANES - 1) & ~(LANES - 1))
+#define AT_MOST_LANES(numbers) ((numbers) < LANES ? (numbers) : LANES)
 
 /* Axes: batch, time, kv_head, group, head_width; strides in numbers, the last axis's is 1. */
 struct exclusion {
@@ -42,54 +44,45 @@ ALWAYS_INLINE void write_lanes(void *to, int64_t at, lanes x, int count, int nar
         store_some((float *)to + at, x, count);
 }
 
-/* The largest absolute value of a row; NaN where the row holds one. */
-ALWAYS_INLINE float row_largest(const float *row, int padded) {
-    lanes most = {0}, sick = {0};
-    for (int i = 0; i < padded; i += LANES) {
-        most = largest(absolute(load(row + i)), most);
-        sick += load(row + i) * 0.0f;
+/* A row in float32, and its largest absolute value: NaN where the row holds one. */
+ALWAYS_INLINE float read_row(float *row, const void *from, int64_t at, int width, int narrow) {
+    int_lanes most = {0};
+    for (int i = 0; i < PADDED(width); i += LANES) {
+        lanes x = read_lanes(from, at + i, AT_MOST_LANES(width - i), narrow);
+        most = larger(magnitudes(x), most);
+        store(row + i, x);
     }
-    float top = 0;
-    for (int i = 0; i < LANES; i++) top = most[i] > top ? most[i] : top;
-    return top + sum(sick);
+    return largest_magnitude(most);
 }
 
-ALWAYS_INLINE float row_product(const float *a, const float *b, int padded) {
-    lanes total = {0};
-    for (int i = 0; i < padded; i += LANES) total += load(a + i) * load(b + i);
-    return sum(total);
-}
-
-ALWAYS_INLINE void read_row(float *row, const void *from, int64_t at, int width, int padded, int narrow) {
-    for (int i = 0; i < padded; i += LANES)
-        store(row + i, read_lanes(from, at + i, width - i < LANES ? width - i : LANES, narrow));
-}
-
-/* The rows of a token's value: w = v / max|v|, and w.w. */
+/* The row of a token's value: w = v / max|v|, and w.w. */
 struct direction {
     float row[MOST_WIDTH + LANES];
-    float largest, squared;
+    float largest, inverse, squared;
 };
 
-ALWAYS_INLINE void read_direction(struct direction *w, const struct exclusion *e, int64_t at, int narrow) {
-    const int width = e->width, padded = (width + LANES - 1) & ~(LANES - 1);
-    read_row(w->row, e->v, at, width, padded, narrow);
-    w->largest = row_largest(w->row, padded);
-    float divisor = w->largest < SMALLEST ? SMALLEST : w->largest;
-    for (int i = 0; i < padded; i += LANES) store(w->row + i, load(w->row + i) / divisor);
-    w->squared = row_product(w->row, w->row, padded);
+ALWAYS_INLINE void read_direction(struct direction *w, const struct exclusion *e, int64_t at, int width, int narrow) {
+    w->largest = read_row(w->row, e->v, at, width, narrow);
+    w->inverse = 1 / (w->largest < SMALLEST ? SMALLEST : w->largest);
+    lanes squares = {0};
+    for (int i = 0; i < PADDED(width); i += LANES) {
+        lanes x = load(w->row + i) * w->inverse;
+        squares += x * x;
+        store(w->row + i, x);
+    }
+    w->squared = sum(squares);
 }
 
 /* Whether the row of y is left as it is. */
-ALWAYS_INLINE int row_passes(const float *y, const struct direction *w, int padded) {
-    return w->largest <= RELATIVE_EPS * row_largest(y, padded);
+ALWAYS_INLINE int row_passes(float largest_y, const struct direction *w) {
+    return w->largest <= RELATIVE_EPS * largest_y;
 }
 
 /* y.w / w.w. The product is formed of w / features: no sum is larger than y's norm. */
-ALWAYS_INLINE float row_along(const float *y, const struct direction *w, const struct exclusion *e, int padded) {
+ALWAYS_INLINE float row_along(const float *y, const struct direction *w, const struct exclusion *e, int width) {
     lanes total = {0};
     float small = 1 / e->features;
-    for (int i = 0; i < padded; i += LANES) total += load(y + i) * (load(w->row + i) * small);
+    for (int i = 0; i < PADDED(width); i += LANES) total += load(y + i) * (load(w->row + i) * small);
     return sum(total) / w->squared * e->features;
 }
 
@@ -97,54 +90,57 @@ ALWAYS_INLINE int64_t y_at(const int64_t *stride, int64_t b, int64_t t, int64_t 
     return b * stride[0] + t * stride[1] + h * stride[2] + g * stride[3];
 }
 
-ALWAYS_INLINE void forward_of(const struct exclusion *e, int64_t first, int64_t end, int narrow_y, int narrow_v) {
-    const int width = e->width, padded = (width + LANES - 1) & ~(LANES - 1);
+ALWAYS_INLINE void forward_of(const struct exclusion *e, int64_t first, int64_t end, int width, int narrow_y,
+                              int narrow_v) {
     struct direction w;
     float y[MOST_WIDTH + LANES];
     for (int64_t token = first; token < end; token++)
         for (int64_t b = token / e->time, t = token % e->time, h = 0; h < e->kv_heads; h++) {
-            read_direction(&w, e, b * e->v_stride[0] + t * e->v_stride[1] + h * e->v_stride[2], narrow_v);
+            read_direction(&w, e, b * e->v_stride[0] + t * e->v_stride[1] + h * e->v_stride[2], width, narrow_v);
             for (int64_t g = 0; g < e->group; g++) {
-                read_row(y, e->y, y_at(e->y_stride, b, t, h, g), width, padded, narrow_y);
-                float removed = row_passes(y, &w, padded) ? 0 : row_along(y, &w, e, padded);
+                float largest_y = read_row(y, e->y, y_at(e->y_stride, b, t, h, g), width, narrow_y);
+                float removed = row_passes(largest_y, &w) ? 0 : row_along(y, &w, e, width);
                 removed *= e->strength[h * e->strength_stride[0] + g * e->strength_stride[1]];
                 int64_t z = y_at(e->z_stride, b, t, h, g);
                 for (int i = 0; i < width; i += LANES)
-                    write_lanes(e->z, z + i, load(y + i) - removed * load(w.row + i),
-                                width - i < LANES ? width - i : LANES, narrow_y);
+                    write_lanes(e->z, z + i, load(y + i) - removed * load(w.row + i), AT_MOST_LANES(width - i),
+                                narrow_y);
             }
         }
 }
 
 /* dy = g - s across w,  dv = -(s / max|v|) (across y + along g - 2 along across w),  ds = -along across w.w,
    where across = g.w / w.w. */
-ALWAYS_INLINE void backward_of(const struct exclusion *e, int64_t part, int64_t first, int64_t end, int narrow_y,
+ALWAYS_INLINE void backward_of(const struct exclusion *e, int64_t first, int64_t end, int width, int narrow_y,
                                int narrow_v) {
-    const int width = e->width, padded = (width + LANES - 1) & ~(LANES - 1);
     struct direction w;
     float y[MOST_WIDTH + LANES], up[MOST_WIDTH + LANES], grad_v[MOST_WIDTH + LANES];
-    float *grad_strength = e->grad_strength ? e->grad_strength + part * e->kv_heads * e->group : NULL;
+    float *grad_strength = e->grad_strength ? e->grad_strength + first / e->part * e->kv_heads * e->group : NULL;
     if (grad_strength) memset(grad_strength, 0, e->kv_heads * e->group * sizeof(float));
     for (int64_t token = first; token < end; token++)
         for (int64_t b = token / e->time, t = token % e->time, h = 0; h < e->kv_heads; h++) {
-            read_direction(&w, e, b * e->v_stride[0] + t * e->v_stride[1] + h * e->v_stride[2], narrow_v);
-            float divisor = w.largest < SMALLEST ? SMALLEST : w.largest;
-            memset(grad_v, 0, padded * sizeof(float));
+            read_direction(&w, e, b * e->v_stride[0] + t * e->v_stride[1] + h * e->v_stride[2], width, narrow_v);
+            memset(grad_v, 0, PADDED(width) * sizeof(float));
             for (int64_t g = 0; g < e->group; g++) {
                 float strength = e->strength[h * e->strength_stride[0] + g * e->strength_stride[1]];
-                read_row(y, e->y, y_at(e->y_stride, b, t, h, g), width, padded, narrow_y);
-                read_row(up, e->grad, y_at(e->z_stride, b, t, h, g), width, padded, narrow_y);
-                int passes = row_passes(y, &w, padded);
-                float along = passes ? 0 : row_along(y, &w, e, padded);
-                float across = passes ? 0 : row_product(up, w.row, padded) / w.squared;
-                float removed = across * strength, scaled = along / divisor;
-                int64_t at = y_at(e->y_stride, b, t, h, g);
+                float largest_y = read_row(y, e->y, y_at(e->y_stride, b, t, h, g), width, narrow_y);
+                int64_t above = y_at(e->z_stride, b, t, h, g), at = y_at(e->y_stride, b, t, h, g);
+                lanes product = {0};
+                for (int i = 0; i < PADDED(width); i += LANES) {
+                    lanes x = read_lanes(e->grad, above + i, AT_MOST_LANES(width - i), narrow_y);
+                    product += x * load(w.row + i);
+                    store(up + i, x);
+                }
+                int passes = row_passes(largest_y, &w);
+                float along = passes ? 0 : row_along(y, &w, e, width);
+                float across = passes ? 0 : sum(product) / w.squared;
+                float removed = across * strength, scaled = along * w.inverse;
                 for (int i = 0; i < width; i += LANES)
-                    write_lanes(e->z, at + i, load(up + i) - removed * load(w.row + i),
-                                width - i < LANES ? width - i : LANES, narrow_y);
+                    write_lanes(e->z, at + i, load(up + i) - removed * load(w.row + i), AT_MOST_LANES(width - i),
+                                narrow_y);
                 if (e->grad_v && !passes)
-                    for (int i = 0; i < padded; i += LANES) {
-                        lanes of_v = load(y + i) / divisor * -removed;
+                    for (int i = 0; i < PADDED(width); i += LANES) {
+                        lanes of_v = load(y + i) * w.inverse * -removed;
                         of_v -= scaled * strength * load(up + i);
                         of_v += 2 * (scaled * removed) * load(w.row + i);
                         store(grad_v + i, load(grad_v + i) + of_v);
@@ -154,7 +150,7 @@ ALWAYS_INLINE void backward_of(const struct exclusion *e, int64_t part, int64_t 
             if (e->grad_v)
                 for (int i = 0; i < width; i += LANES)
                     write_lanes(e->grad_v, (token * e->kv_heads + h) * width + i, load(grad_v + i),
-                                width - i < LANES ? width - i : LANES, narrow_v);
+                                AT_MOST_LANES(width - i), narrow_v);
         }
 }
 
@@ -163,26 +159,28 @@ static int64_t end_of(const struct exclusion *e, int64_t part) {
     return end < tokens ? end : tokens;
 }
 
-#define BY_TYPE(call)                  \
-    if (e->narrow_y && e->narrow_v)    \
-        call(1, 1);                    \
-    else if (e->narrow_y)              \
-        call(1, 0);                    \
-    else if (e->narrow_v)              \
-        call(0, 1);                    \
-    else                               \
-        call(0, 0)
+/* One loop for each combination of types, and where a head is as wide as heads mostly are, of a known width. */
+#define BY_TYPE(pass, first, end, width)            \
+    if (e->narrow_y && e->narrow_v)                 \
+        pass(e, first, end, width, 1, 1);           \
+    else if (e->narrow_y)                           \
+        pass(e, first, end, width, 1, 0);           \
+    else if (e->narrow_v)                           \
+        pass(e, first, end, width, 0, 1);           \
+    else                                            \
+        pass(e, first, end, width, 0, 0)
+#define BY_WIDTH(pass, first, end)                  \
+    switch (e->width) {                             \
+    case 32: BY_TYPE(pass, first, end, 32); break;  \
+    case 64: BY_TYPE(pass, first, end, 64); break;  \
+    case 128: BY_TYPE(pass, first, end, 128); break; \
+    default: BY_TYPE(pass, first, end, e->width);   \
+    }
 
 void exclude_forward(const struct exclusion *e, int64_t first_part, int64_t end_part) {
-#define CALL(y, v) forward_of(e, first_part *e->part, end_of(e, end_part - 1), y, v)
-    BY_TYPE(CALL);
-#undef CALL
+    BY_WIDTH(forward_of, first_part * e->part, end_of(e, end_part - 1))
 }
 
 void exclude_backward(const struct exclusion *e, int64_t first_part, int64_t end_part) {
-    for (int64_t part = first_part; part < end_part; part++) {
-#define CALL(y, v) backward_of(e, part, part *e->part, end_of(e, part), y, v)
-        BY_TYPE(CALL);
-#undef CALL
-    }
+    for (int64_t part = first_part; part < end_part; part++) BY_WIDTH(backward_of, part * e->part, end_of(e, part))
 }

@@ -21,10 +21,10 @@ OPTIONS = {"enable_fp_fusion": True}
 def takes(*tensors: Tensor | None) -> bool:
     """Whether all tensors are of one CUDA device, or of the CPU where Triton interprets its kernels
     (TRITON_INTERPRET=1), and kernels are wanted."""
-    there = [t for t in tensors if t is not None]
-    device = there[0].device
-    wanted = device.type == ("cpu" if compiler.interpreted() else "cuda") and not compiler.switched_off()
-    return wanted and all(t.device == device for t in there) and find_spec("triton") is not None
+    device = next(t.device for t in tensors if t is not None)
+    if device.type != ("cpu" if compiler.interpreted() else "cuda") or compiler.switched_off():
+        return False
+    return all(t is None or t.device == device for t in tensors) and find_spec("triton") is not None
 
 
 def dense(*tensors: Tensor | None, types: tuple[torch.dtype, ...] = (torch.float32,)) -> bool:

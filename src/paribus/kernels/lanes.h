@@ -78,12 +78,6 @@ ALWAYS_INLINE four four_sums(lanes a, lanes b, lanes c, lanes d) {
     return PICKED(ab, cd, 0, 1, 4, 5) + PICKED(ab, cd, 2, 3, 6, 7);
 }
 
-ALWAYS_INLINE float maximum(lanes x) {
-    float top = x[0];
-    for (int i = 1; i < LANES; i++) top = x[i] > top ? x[i] : top;
-    return top;
-}
-
 /* mask ? a : b, lane by lane; a mask is what a comparison of lanes gives. */
 ALWAYS_INLINE lanes chosen(int_lanes mask, lanes a, lanes b) {
     return (lanes)(((int_lanes)a & mask) | ((int_lanes)b & ~mask));
@@ -91,7 +85,46 @@ ALWAYS_INLINE lanes chosen(int_lanes mask, lanes a, lanes b) {
 
 ALWAYS_INLINE lanes largest(lanes a, lanes b) { return chosen(a > b, a, b); }
 
-ALWAYS_INLINE lanes absolute(lanes x) { return (lanes)((int_lanes)x & 0x7fffffff); }
+ALWAYS_INLINE four larger_four(four a, four b) {
+    four_ints mask = a > b;
+    return (four)(((four_ints)a & mask) | ((four_ints)b & ~mask));
+}
+
+/* The largest number of a register. */
+ALWAYS_INLINE float maximum(lanes x) {
+    four fours[LANES / 4];
+    memcpy(fours, &x, sizeof x);
+    four most = fours[0];
+    for (int i = 1; i < LANES / 4; i++) most = larger_four(fours[i], most);
+    most = larger_four(most, PICKED(most, most, 2, 3, 0, 1));
+    return most[0] > most[1] ? most[0] : most[1];
+}
+
+/* Absolute values as the integers of the same bits, which stand in the same order; a NaN is above infinity. */
+ALWAYS_INLINE int_lanes magnitudes(lanes x) { return (int_lanes)x & 0x7fffffff; }
+
+ALWAYS_INLINE int_lanes larger(int_lanes a, int_lanes b) {
+    int_lanes mask = a > b;
+    return (a & mask) | (b & ~mask);
+}
+
+ALWAYS_INLINE four_ints larger_ints(four_ints a, four_ints b) {
+    four_ints mask = a > b;
+    return (a & mask) | (b & ~mask);
+}
+
+/* The largest of them, as a number again: what is a NaN as a number is never compared as one. */
+ALWAYS_INLINE float largest_magnitude(int_lanes x) {
+    four_ints fours[LANES / 4];
+    memcpy(fours, &x, sizeof x);
+    four_ints most = fours[0];
+    for (int i = 1; i < LANES / 4; i++) most = larger_ints(fours[i], most);
+    most = larger_ints(most, PICKED(most, most, 2, 3, 0, 1));
+    int32_t top = most[0] > most[1] ? most[0] : most[1];
+    float found;
+    memcpy(&found, &top, sizeof found);
+    return found;
+}
 
 /* e^x for x <= 0 within 2 units in the last place; exactly 1 at 0, exactly 0 below -87.3; NaN stays NaN.
    x = n ln 2 + r with |r| <= ln 2 / 2, and the Taylor series of e^r up to r^7 (remainder below 6e-9). */
