@@ -30,10 +30,10 @@ width = 32
 mlp_width = 48
 budget_tokens = 10_000
 [arms.plain]
-[arms.deep]
-routing = { name = "block-attnres", blocks = "full" }
+[arms.xsa]
+output_map = { name = "xsa" }
 [contrasts.main]
-treatment = "deep"
+treatment = "xsa"
 baseline = "plain"
 primary = true
 smallest_effect = 0.01
@@ -87,8 +87,8 @@ def test_rows_are_measured_on_the_hungriest_arm_once_and_then_frozen(
     with_memory(monkeypatch, 2**33)
     assert frozen_rows(experiment, arms, folder) == 16, "the whole batch fits into eight gigabytes"
     [(kind, record)] = read_json(folder.path / MICRO_BATCHES).items()
-    assert (kind, record["arm"]) == ("cpu", "small/deep")
-    # The stream's gradient, the read sources and the logits alone are more than this.
+    assert (kind, record["arm"]) == ("cpu", "small/xsa")
+    # The streams, what attention keeps and the logits alone are more than this.
     assert record["bytes_per_row"] > 4 * 32 * (32 * 4 + 300)
     with_memory(monkeypatch, 1)
     assert frozen_rows(experiment, arms, folder) == 16, "less memory later changes nothing: the cells were trained so"
@@ -97,10 +97,10 @@ def test_rows_are_measured_on_the_hungriest_arm_once_and_then_frozen(
 def test_rows_follow_the_memory_that_there_is(tmp_path: Path, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch):
     experiment = load(tmp_path)
     arms = resolve_arms(experiment)
-    deep = arms["small", "deep"]
+    xsa = arms["small", "xsa"]
     with_memory(monkeypatch, 2**33)
     per_row = probing._measured(experiment.execution, arms, torch.device("cpu"))["bytes_per_row"]
-    fixed = probing.COPIES_OF_PARAMETERS * 4 * sum(deep.parameters_by_role.values())
+    fixed = probing.COPIES_OF_PARAMETERS * 4 * sum(xsa.parameters_by_role.values())
     with_memory(monkeypatch, int((fixed + 5 * int(per_row)) / probing.SHARE_OF_MEMORY))
     assert frozen_rows(experiment, arms, folder) == 4
 
@@ -110,7 +110,7 @@ def test_where_not_one_row_fits_the_study_is_refused_and_nothing_is_written(
 ):
     experiment = load(tmp_path)
     with_memory(monkeypatch, 1000)
-    with pytest.raises(ExperimentFileError, match="not one row of small/deep fits") as refused:
+    with pytest.raises(ExperimentFileError, match="not one row of small/xsa fits") as refused:
         frozen_rows(experiment, resolve_arms(experiment), folder)
     assert "activation_checkpointing" in refused.value.remedy
     assert not (folder.path / MICRO_BATCHES).exists()
