@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 from paribus.costing import parts
 from paribus.costing.parts import BACKWARD, BATCH, LOSS, NORM, REST, ROUTING, measured_parts, parts_of
 from paribus.experiment.plan import resolve_arms
+from paribus.mechanisms.attention_residuals import BlockResiduals
+from paribus.mechanisms.contract import Reads
 from paribus.sample_update import SampleUpdate, stepper
 
 BLOCK = ('output_map = { name = "xsa" }', 'routing = { name = "block-attnres", blocks = 2 }')
@@ -90,6 +93,19 @@ def test_watching_changes_nothing_and_leaves_nothing_behind(update) -> None:
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
     assert not {*parts.ROUTED} & vars(watched.model.routing).keys()
+
+
+def test_a_routing_that_only_replaces_its_read_is_watched_as_it_reads(update) -> None:
+    class Deaf(BlockResiduals):
+        def read(self, memory: Any, layer: int, site: Any, tap: Any) -> Reads:
+            return Reads.shared(torch.ones_like(super().read(memory, layer, site, tap).q))
+
+    watched, plain = update(BLOCK), update(BLOCK)
+    watched.model.routing.__class__ = plain.model.routing.__class__ = Deaf
+    parts_of(watched)
+    plain()
+    for one, other in zip(watched.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_an_update_that_fails_leaves_no_hooks(update) -> None:

@@ -49,6 +49,7 @@ ALLOWED = {
         "data",
         "experiment",
         "kernels",
+        "model",
         "probing",
         "reading",
         "runs",

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paribus.model.backbone import offers_normed_reads
 from paribus.sample_update import SampleUpdate, wait_for
 
 COMPILED = "compiled: forward, loss, backward"
@@ -162,7 +163,7 @@ def _methods(routing: nn.Module, watch: _Watch) -> Iterator[None]:
 
         return timed
 
-    there = [name for name in ROUTED if hasattr(routing, name)]
+    there = [name for name in ROUTED if name != "read_normed" or offers_normed_reads(routing)]
     for name in there:
         setattr(routing, name, covered(getattr(routing, name)))
     try:

@@ -247,12 +247,12 @@ def on_each(function: Callable[[Stream], Stream], reads: Reads) -> Reads:
 def normed_reads(routing: nn.Module, norm: Any, memory: Any, layer: int, site: Site, tap: Tap | None) -> Reads:
     """What a sublayer's norm (`paribus.kernels.norm.Norm`, or a module with its fields) makes of what it reads, in the
     pass of the read where the routing offers that."""
-    if _offers_normed_reads(routing):
+    if offers_normed_reads(routing):
         return cast(NormingRouting, routing).read_normed(memory, layer, site, tap, Norm(norm.gain, norm.eps))
     return on_each(norm, cast(DepthRouting, routing).read(memory, layer, site, tap))
 
 
-def _offers_normed_reads(routing: nn.Module) -> bool:
+def offers_normed_reads(routing: nn.Module) -> bool:
     """Whether who has the last word on `read` has it on `read_normed` too: a subclass that reads otherwise, or a
     watcher on the instance, would be passed over by the inherited one."""
     for owner in (routing, *type(routing).__mro__):
