@@ -66,5 +66,5 @@ def placed_apart(shape: Sequence[int]) -> Tensor:
 
 
 def addresses(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
-    """float *[]; NULL for None."""
+    """float *[]; NULL for None. A structure of C that is given it keeps it alive, but not the tensors."""
     return (ctypes.c_void_p * len(tensors))(*(None if t is None else t.data_ptr() for t in tensors))
