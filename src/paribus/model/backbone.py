@@ -30,7 +30,6 @@ from paribus.mechanisms.contract import (
     Tap,
     Values,
 )
-from paribus.model import tables
 from paribus.model.config import ModelConfig
 from paribus.model.tables import rotary_phases, window_pairs
 from paribus.roles import DeclaredModule
@@ -154,8 +153,6 @@ class Backbone(DeclaredModule, Generic[Config]):
 
     compiled = False
     """its updates come from one compiled graph of the whole model (`paribus.train.compiling`)"""
-    tables = tables.ALL
-    """functions of numbers alone, whose results may be constants of such a graph"""
     recompute = False
     """of each layer keep what it is given and compute the rest again in the backward pass: less memory, more time, the
     same bits"""
