@@ -38,7 +38,7 @@ def compiled(kernel: Any, constants: dict[str, Any], types: dict[str, str]) -> d
         tool = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
         told = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
     return {
-        "kernel": kernel.__name__,
+        "kernel": kernel.__name__ + (" with norm" if signature.get("inverse_mix") == "*fp32" else ""),
         "threads": 32 * warps,
         "spilled_bytes": int(re.findall(r"STACK:(\d+)", told.stdout)[0]),
         "wide_loads": made.asm["ptx"].count("ld.global.v4.b32"),
@@ -47,10 +47,11 @@ def compiled(kernel: Any, constants: dict[str, Any], types: dict[str, str]) -> d
 
 
 def main() -> None:
-    of_read = {"table": "*i64", "tokens": "i32", "width": "i32", "sources": "i32"}
+    of_read = {"table": "*i64", "tokens": "i32", "width": "i32", "sources": "i32", "norm_eps": "fp32"}
+    alone = dict.fromkeys(("inverse_mix", "norm_gain"))
     part = {"PART": depth_read_triton.PART}
     forward = depth_read_triton.forward_shape(SOURCES, QUERIES, WIDTH)
-    backward = depth_read_triton.backward_shape(SOURCES, QUERIES, WIDTH)
+    backward, normed = (depth_read_triton.backward_shape(SOURCES, QUERIES, WIDTH, normed=n) for n in (False, True))
     names = exclude_self_triton._backward.arg_names
     strides = [name for name in names if name.endswith(("_batch", "_time", "_head", "_member"))]
     of_exclusion = {
@@ -66,8 +67,10 @@ def main() -> None:
             depth_read_triton.sum_shape(WIDTH) | part,
             {"eps": "fp32", "delta": "*bf16", **of_read},
         ),
+        (depth_read_triton._read_forward, forward | part | alone, of_read),
+        (depth_read_triton._read_backward, backward | part | alone | {"grad_norm_gain": None}, of_read),
         (depth_read_triton._read_forward, forward | part, of_read),
-        (depth_read_triton._read_backward, backward | part, of_read),
+        (depth_read_triton._read_backward, normed | part, of_read),
         (exclude_self_triton._forward, dict(rows), of_exclusion),
         (exclude_self_triton._backward, dict(rows), of_exclusion),
     ):

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from paribus.kernels import compiler, depth_read, depth_read_triton, exclude_self, exclude_self_triton, gpu
+from paribus.kernels.norm import Norm
 from tests.kernels import test_depth_read as reads
 from tests.kernels import test_exclude_self as exclusion
+from tests.kernels import test_normed_read as normed_reads
 from tests.kernels.test_exclude_self import OF_VALUE, SHAPE, WIDTH
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -55,10 +57,10 @@ class TestReads:
     def test_a_kernel_that_errs_by_a_thousandth_is_seen(self, noise: Noise, monkeypatch: pytest.MonkeyPatch):
         right = depth_read_triton.read
 
-        def wrong(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-            mixes, scores = right(keyed, scales, sources)
+        def wrong(*arguments: Any) -> tuple[list[Tensor], Tensor, Tensor | None]:
+            mixes, scores, inverse_mix = right(*arguments)
             mixes[0][1, 2, 3] *= 1.001
-            return mixes, scores
+            return mixes, scores, inverse_mix
 
         monkeypatch.setattr(depth_read_triton, "read", wrong)
         with pytest.raises(AssertionError):
@@ -95,13 +97,13 @@ class TestReads:
         sources = [value.float() for value in values]
         scales = [depth_read.inverse_rms(value, reads.EPS) for value in sources]
         keyed = (queries * gain).float()
-        _, scores = depth_read_triton.read(keyed, scales, sources)
+        _, scores, _ = depth_read_triton.read(keyed, scales, sources)
         given = [noise(f"given {i}", *value.shape).float() if i % 2 else None for i, value in enumerate(sources)]
 
         def backward(before: Sequence[Tensor | None], after: Sequence[Tensor]) -> Tensor:
             return depth_read_triton.read_backward(
                 keyed, scales, sources, scores, list(upstream.float()), before, after
-            )
+            )[0]
 
         alone = [torch.empty_like(value) for value in sources]
         in_place = [torch.empty_like(a) if b is None else b.clone() for a, b in zip(sources, given, strict=True)]
@@ -150,6 +152,24 @@ class TestReads:
         assert depth_read._triton(5, narrow) is None
         assert depth_read._triton(4, wide) is None
         reads.assert_agrees(noise, 2, 5, 8, torch.float32)
+
+
+class TestNormedReads:
+    @pytest.mark.parametrize("k", [9, 18])
+    def test_a_norm_is_done_by_the_same_passes(self, noise: Noise, k: int, monkeypatch: pytest.MonkeyPatch):
+        called: list[str] = []
+        for name in ("_read_forward", "_read_backward"):
+            kernel = getattr(depth_read_triton, name)
+            monkeypatch.setattr(depth_read_triton, name, Counted(kernel, name, called))
+        monkeypatch.setattr(Norm, "__call__", None)
+        inputs, upstream = normed_reads.inputs_of(noise, k, 2, 24)
+        found = normed_reads.normed(inputs, upstream, torch.float32)
+        assert called == ["_read_forward", "_read_backward"]
+        exact = normed_reads.twin(inputs, upstream)
+        assert normed_reads.within_rounding(found, exact)
+        found[1][2].mul_(1.001)  # of the norm's gain
+        assert not normed_reads.within_rounding(found, exact)
+        assert (depth_read_triton.backward_shape(k, 2, 24, normed=True)["HELD"] > 0) == (k == 9)
 
 
 class TestExclusion:

@@ -48,15 +48,17 @@ def twin(inputs: Sequence[Tensor], upstream: Tensor, *, gain: bool = True) -> Fo
     return list(found.detach()), list(torch.autograd.grad(found, wanted, upstream))
 
 
+def within_rounding(found: Found, exact: Found) -> bool:
+    pairs = [pair for one, other in zip(found, exact, strict=True) for pair in zip(one, other, strict=True)]
+    return all(bool(((a - b).abs() <= ROUNDINGS * U32 * b.abs().max().clamp_min(1e-3)).all()) for a, b in pairs)
+
+
 @pytest.mark.parametrize("gain", [True, False], ids=["gain", "no gain"])
 @pytest.mark.parametrize("width", [24, 52])
-@pytest.mark.parametrize(("k", "m"), [(1, 1), (2, 1), (5, 2), (9, 2), (4, 3), (3, 4)])
+@pytest.mark.parametrize(("k", "m"), [(1, 1), (2, 1), (5, 2), (9, 2), (18, 2), (4, 3), (3, 4)])
 def test_it_agrees_with_the_equations_of_both(noise: Noise, k: int, m: int, width: int, gain: bool):
     inputs, upstream = inputs_of(noise, k, m, width)
-    exact = twin(inputs, upstream, gain=gain)
-    for found, wanted in zip(normed(inputs, upstream, torch.float32, gain=gain), exact, strict=True):
-        for one, other in zip(found, wanted, strict=True):
-            assert ((one - other).abs() <= ROUNDINGS * U32 * other.abs().max().clamp_min(1e-3)).all()
+    assert within_rounding(normed(inputs, upstream, torch.float32, gain=gain), twin(inputs, upstream, gain=gain))
 
 
 def test_the_bound_sees_a_norm_of_another_eps(noise: Noise):
@@ -125,7 +127,7 @@ def test_nothing_of_the_streams_size_is_kept_between_read_and_norm(noise: Noise,
 
     stream = BATCH * TIME * 24
     assert kept(None) >= stream
-    if way == "compiled":
+    if way != "operators":
         assert kept(Norm(norm_gain, EPS)) < stream / 2
 
 

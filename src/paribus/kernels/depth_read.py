@@ -148,9 +148,9 @@ def depth_read(
 
 def _takes_norm(norm: Norm, queries: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> bool:
     """Whether the pass that reads these sources can do what the norm does."""
-    if _triton(len(queries), queries, *scales, *sources) is not None:
-        return False
     gain = () if norm.gain is None else (norm.gain,)
+    if _triton(len(queries), queries, *scales, *sources, *gain) is not None:
+        return gpu.dense(*scales, *sources, *gain)
     return _on_cpu(queries, *scales, *sources) is not None and depth_read_cpu.library(1, *gain) is not None
 
 
@@ -286,10 +286,11 @@ def _read(
     their inverse root mean squares."""
     on_gpu = _triton(len(keyed), keyed, *scales, *sources)
     if on_gpu is not None and gpu.dense(keyed, *scales, *sources):
-        return (*on_gpu.read(keyed, scales, sources), None)
+        return on_gpu.read(keyed, scales, sources, norm_gain, norm_eps)
     on_cpu = _on_cpu(keyed, *scales, *sources)
     if on_cpu is not None:
         return depth_read_cpu.read(on_cpu, keyed, scales, sources, norm_gain, norm_eps)
+    assert norm_eps is None, "`_takes_norm` says who does it"
     scores = torch.stack([(v @ keyed.T) * r for r, v in zip(scales, sources, strict=True)], dim=-1)
     weights = torch.softmax(scores, dim=-1)
     mixes = []
@@ -315,14 +316,15 @@ def _read_backward(
     norm's gain."""
     before, after = [old for old, _ in rooms], [new for _, new in rooms]
     on_gpu = _triton(len(keyed), keyed, *scales, *sources)
-    if on_gpu is not None and gpu.dense(keyed, *scales, *sources, *after, *before):
-        upstream = [gpu.made_dense(g) for g in gradients]
-        return on_gpu.read_backward(keyed, scales, sources, scores, upstream, before, after), None
+    if on_gpu is not None and gpu.dense(keyed, *scales, *sources, *after):
+        upstream, there = ([None if t is None else gpu.made_dense(t) for t in ts] for ts in (gradients, before))
+        return on_gpu.read_backward(keyed, scales, sources, scores, upstream, there, after, norm_gain, inverse_mix)
     on_cpu = _on_cpu(keyed, *scales, *sources)
     if on_cpu is not None:
         return depth_read_cpu.read_backward(
             on_cpu, keyed, scales, sources, scores, gradients, before, after, norm_gain, inverse_mix
         )
+    assert inverse_mix is None, "what does the norm forwards does it backwards"
     return _read_backward_by_operators(keyed, scales, sources, scores, gradients, rooms), None
 
 

@@ -5,8 +5,9 @@ column], padded to powers of two and masked. Forwards every source is read once:
 rescaled as larger scores turn up. Backwards the gradient of any score needs the mean of G . v over all sources. Where
 all tiles fit a program's registers (9 sources of 1024 columns under two queries do) they stay there between the two
 loops and every source is read once; else it is read twice, the second time just after the first, while it may still be
-in the caches. Gradients of a source are added to what is there in the pass that forms them; those of the queries are
-summed within a program and then over programs, in the same order on every device and in every run.
+in the caches. With a norm behind the read the mixes are formed again before that, from the same tiles. Gradients of a
+source are added to what is there in the pass that forms them; those of the queries and of the norm's gain are summed
+within a program and then over programs, in the same order on every device and in every run.
 
 Sources are a list of tensors that lie anywhere. A kernel gets a table of their addresses, int64 in the device's memory,
 and casts them to pointers: unlike a tuple of arguments this makes their number an argument of the run, so that one
@@ -58,18 +59,27 @@ def summed(delta: Tensor, running: Tensor | None, eps: float) -> tuple[Tensor, T
     return value, scale
 
 
-def read(keyed: Tensor, scales: Sequence[Tensor], sources: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """(mixes, scores [batch time query source]) of contiguous, aligned float32 tensors."""
+def read(
+    keyed: Tensor,
+    scales: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    norm_gain: Tensor | None = None,
+    norm_eps: float | None = None,
+) -> tuple[list[Tensor], Tensor, Tensor | None]:
+    """(mixes, scores [batch time query source], None) of contiguous, aligned float32 tensors; with an eps what the norm
+    makes of the mixes, and their inverse root mean squares [batch time query]."""
     queries, width = keyed.shape
     mixes = [torch.empty_like(sources[0]) for _ in range(queries)]
     scores = torch.empty((*sources[0].shape[:-1], queries, len(sources)), dtype=torch.float32, device=keyed.device)
+    inverse_mix = None if norm_eps is None else torch.empty(scores.shape[:-1], dtype=torch.float32, device=keyed.device)
     tokens = scales[0].numel()
     with torch.cuda.device_of(keyed):
         _read_forward[(triton.cdiv(tokens, PART),)](
-            table((*sources, *scales, *mixes), keyed.device), keyed, scores, tokens, width, len(sources),
+            table((*sources, *scales, *mixes), keyed.device), keyed, scores, inverse_mix, norm_gain,
+            tokens, width, len(sources), norm_eps or 0.0,
             PART=PART, **forward_shape(len(sources), queries, width), **gpu.OPTIONS,
         )  # fmt: skip
-    return mixes, scores
+    return mixes, scores, inverse_mix
 
 
 def read_backward(
@@ -80,18 +90,25 @@ def read_backward(
     gradients: Sequence[Tensor],
     before: Sequence[Tensor | None],
     after: Sequence[Tensor],
-) -> Tensor:
-    """Writes into `after` each source's gradient on top of `before`; returns the gradient of `keyed`."""
+    norm_gain: Tensor | None = None,
+    inverse_mix: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Writes into `after` each source's gradient on top of `before`; returns the gradient of `keyed`, and of the norm's
+    gain [width] where there is one."""
     queries, width = keyed.shape
     tokens = scales[0].numel()
     programs = triton.cdiv(tokens, PART)
     grad_keyed = torch.empty((programs, queries, width), dtype=torch.float32, device=keyed.device)
+    grad_gain = None
+    if norm_gain is not None:
+        grad_gain = torch.empty((programs, width), dtype=torch.float32, device=keyed.device)
     with torch.cuda.device_of(keyed):
         _read_backward[(programs,)](
             table((*sources, *scales, *before, *after, *gradients), keyed.device), keyed, scores, grad_keyed,
-            tokens, width, len(sources), PART=PART, **backward_shape(len(sources), queries, width), **gpu.OPTIONS,
+            inverse_mix, norm_gain, grad_gain, tokens, width, len(sources),
+            PART=PART, **backward_shape(len(sources), queries, width, normed=inverse_mix is not None), **gpu.OPTIONS,
         )  # fmt: skip
-    return grad_keyed.sum(0)
+    return grad_keyed.sum(0), None if grad_gain is None else grad_gain.sum(0)
 
 
 def sum_shape(width: int) -> dict[str, int]:
@@ -110,12 +127,13 @@ def forward_shape(sources: int, queries: int, width: int) -> dict[str, int]:
     }
 
 
-def backward_shape(sources: int, queries: int, width: int) -> dict[str, int]:
-    """HELD: the tiles that stay in registers, 0 where they are read twice."""
+def backward_shape(sources: int, queries: int, width: int, *, normed: bool = False) -> dict[str, int]:
+    """HELD: the tiles that stay in registers, 0 where they are read twice (with a norm three times)."""
     shape = forward_shape(sources, queries, width)
     at_once, columns = shape["AT_ONCE"], shape["COLUMNS"]
     tiles = triton.cdiv(sources, at_once)
-    fits = tiles <= MOST_HELD and (tiles * at_once + 3 * queries) * columns <= HELD_NUMBERS
+    rows = tiles * at_once + 3 * queries + (2 if normed else 0)  # the norm's gain and its gradient
+    fits = tiles <= MOST_HELD and rows * columns <= HELD_NUMBERS
     return {**shape, "HELD": tiles if fits else 0, "num_warps": _warps(max(at_once, queries) * columns, 16)}
 
 
@@ -166,6 +184,16 @@ def _tile(table, k, there, at, inside):
 
 @triton.jit
 @no_type_check
+def _tiles(table, sources, at, inside, HELD: tl.constexpr, AT_ONCE: tl.constexpr):
+    tiles = ()
+    for i in tl.static_range(HELD):
+        k = i * AT_ONCE + tl.arange(0, AT_ONCE)
+        tiles += (_tile(table, k, k < sources, at, inside),)
+    return tiles
+
+
+@triton.jit
+@no_type_check
 def _row(table, place, at, inside):
     return tl.load(_pointers(table, place, None) + at, mask=inside, other=0.0)
 
@@ -173,7 +201,7 @@ def _row(table, place, at, inside):
 @triton.jit(do_not_specialize=["tokens", "sources"])
 @no_type_check
 def _read_forward(
-    table, keyed, scores, tokens, width, sources,
+    table, keyed, scores, inverse_mix, norm_gain, tokens, width, sources, norm_eps,
     QUERIES: tl.constexpr, AT_ONCE: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """table: sources, their inverse root mean squares, mixes."""
@@ -209,7 +237,68 @@ def _read_forward(
             top, total, mix = new_top, new_total, new_mix
         for m in tl.static_range(QUERIES):
             row = _pointers(table, 2 * sources + m, None)
-            tl.store(row + at, mix[m] * tl.div_rn(1.0, total[m]), mask=inside)
+            result = mix[m] * tl.div_rn(1.0, total[m])
+            if inverse_mix is not None:
+                root = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(result * result, 0) / width + norm_eps))
+                tl.store(inverse_mix + token * QUERIES + m, root)
+                result *= root
+                if norm_gain is not None:
+                    result *= tl.load(norm_gain + column, mask=inside, other=0.0)
+            tl.store(row + at, result, mask=inside)
+
+
+@triton.jit
+@no_type_check
+def _mixed(v, scores, k, there, top, total, mix, QUERIES: tl.constexpr):
+    """The mixes of all tiles so far, up to `total`, with what is needed to go on: the largest score and the sum of
+    exp(score - largest)."""
+    new_top, new_total, new_mix = (), (), ()
+    for m in tl.static_range(QUERIES):
+        s = tl.load(scores[m] + k, mask=there, other=float("-inf"))
+        highest = tl.maximum(top[m], tl.max(s, 0))
+        shrunk = tl.exp(top[m] - highest)
+        e = tl.exp(s - highest)
+        new_top += (highest,)
+        new_total += (total[m] * shrunk + tl.sum(e, 0),)
+        new_mix += (mix[m] * shrunk + tl.sum(e[:, None] * v, 0),)
+    return new_top, new_total, new_mix
+
+
+@triton.jit
+@no_type_check
+def _through_norm(
+    tiles, table, scores, upstream, top, total, inverse_mix, norm_gain, of_gain, token, column, inside, width, sources,
+    QUERIES: tl.constexpr, HELD: tl.constexpr, AT_ONCE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the mixes from those of what the norm made of them, and the gradient of the norm's gain with the
+    token's part.
+
+    With h = r mix gain and r = (mean(mix^2) + eps)^(-1/2):  dmix = r gain dh - r^3 mix (mix . gain dh) / width.
+    """
+    at = token * width + column
+    mix = ()
+    for _ in tl.static_range(QUERIES):
+        mix += (tl.zeros((COLUMNS,), tl.float32),)
+    if HELD > 0:
+        for i in tl.static_range(HELD):
+            k = i * AT_ONCE + tl.arange(0, AT_ONCE)
+            top, total, mix = _mixed(tiles[i], scores, k, k < sources, top, total, mix, QUERIES)
+    else:
+        for start in range(0, sources, AT_ONCE):
+            k = start + tl.arange(0, AT_ONCE)
+            v = _tile(table, k, k < sources, at, inside)
+            top, total, mix = _mixed(v, scores, k, k < sources, top, total, mix, QUERIES)
+    of_mix = ()
+    for m in tl.static_range(QUERIES):
+        x = mix[m] * tl.div_rn(1.0, total[m])
+        root = tl.load(inverse_mix + token * QUERIES + m)
+        g = upstream[m]
+        if norm_gain is not None:
+            of_gain += x * root * g
+            g *= tl.load(norm_gain + column, mask=inside, other=0.0)
+        radial = root * root * (tl.sum(x * g, 0) / width)
+        of_mix += ((g - x * radial) * root,)
+    return of_mix, of_gain
 
 
 @triton.jit
@@ -262,7 +351,7 @@ def _gradient_of_tile(
 @triton.jit(do_not_specialize=["tokens", "sources"])
 @no_type_check
 def _read_backward(
-    table, keyed, scores, grad_keyed, tokens, width, sources,
+    table, keyed, scores, grad_keyed, inverse_mix, norm_gain, grad_norm_gain, tokens, width, sources,
     QUERIES: tl.constexpr, HELD: tl.constexpr, AT_ONCE: tl.constexpr, COLUMNS: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """table: sources, their inverse root mean squares, gradients before and after, gradients of the mixes."""
@@ -272,6 +361,7 @@ def _read_backward(
     for m in tl.static_range(QUERIES):
         query += (tl.load(keyed + m * width + column, mask=inside, other=0.0),)
         of_query += (tl.zeros((COLUMNS,), tl.float32),)
+    of_gain = tl.zeros((COLUMNS,), tl.float32)
     first = tl.program_id(0).to(tl.int64) * PART
     for token in range(first, tl.minimum(first + PART, tokens)):
         at = token * width + column
@@ -282,11 +372,14 @@ def _read_backward(
             top += (tl.full((), float("-inf"), tl.float32),)
             total += (tl.full((), 0.0, tl.float32),)
             mean += (tl.full((), 0.0, tl.float32),)
+        tiles = _tiles(table, sources, at, inside, HELD, AT_ONCE)
+        if inverse_mix is not None:
+            upstream, of_gain = _through_norm(
+                tiles, table, own, upstream, top, total, inverse_mix, norm_gain, of_gain, token, column, inside, width,
+                sources, QUERIES, HELD, AT_ONCE, COLUMNS,
+            )  # fmt: skip
         if HELD > 0:
-            tiles, agreements = (), ()
-            for i in tl.static_range(HELD):
-                k = i * AT_ONCE + tl.arange(0, AT_ONCE)
-                tiles += (_tile(table, k, k < sources, at, inside),)
+            agreements = ()
             for i in tl.static_range(HELD):
                 k = i * AT_ONCE + tl.arange(0, AT_ONCE)
                 a, top, total, mean = _agreements(tiles[i], upstream, own, k, k < sources, top, total, mean, QUERIES)
@@ -313,3 +406,5 @@ def _read_backward(
     for m in tl.static_range(QUERIES):
         place = (tl.program_id(0).to(tl.int64) * QUERIES + m) * width + column
         tl.store(grad_keyed + place, of_query[m], mask=inside)
+    if norm_gain is not None:
+        tl.store(grad_norm_gain + tl.program_id(0).to(tl.int64) * width + column, of_gain, mask=inside)
