@@ -3,17 +3,19 @@
     python bench/kernels.py [--tokens 4096] [--width 768] [--sources 2 5 9] [--queries 2] [--rounds 15] [--threads 2]
 
 The floor is a copy on the same device that reads and writes, together, as many bytes as the work must: of a read, K
-sources and M mixes, and behind them K sources, M upstream gradients and K gradients of sources; of exclusion y, v and
-z, and behind them y, v, the upstream gradient and the gradients of y and v. All is float32; a head has 64 numbers and
-its own value. The compiled kernels (C, on CUDA Triton), PyTorch operators and a second copy (A/A) take turns within a
-round, so that what else runs on the machine meets all of them alike; printed are medians over rounds of the ratio to
-the first copy of the same round. The slow references, which go token by token, are left out.
+sources and M mixes, and behind them K sources, M upstream gradients and K gradients of sources, with or without a norm
+behind the read; of exclusion y, v and z, and behind them y, v, the upstream gradient and the gradients of y and v. All
+is float32; a head has 64 numbers and its own value. The compiled kernels (C, on CUDA Triton), PyTorch operators and a
+second copy (A/A) take turns within a round, so that what else runs on the machine meets all of them alike; printed are
+medians over rounds of the ratio to the first copy of the same round. The slow references, which go token by token, are
+left out.
 """
 
 import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from rich.console import Console
@@ -24,6 +26,7 @@ from paribus.costing.allocator import keep_buffers
 from paribus.kernels import compiler, passes
 from paribus.kernels.depth_read import depth_read, publish
 from paribus.kernels.exclude_self import exclude_self
+from paribus.kernels.norm import Norm
 from paribus.seeds import unit_noise
 from paribus.terminal import table
 
@@ -47,21 +50,25 @@ def copy_of(bytes_moved: int, device: str) -> Work:
     return lambda: target.copy_(source)
 
 
-def read(device: str, tokens: int, width: int, sources: int, queries: int) -> tuple[Work, Work, int, int]:
+def read(
+    device: str, tokens: int, width: int, sources: int, queries: int, *, normed: bool = False
+) -> tuple[Work, Work, int, int]:
     """(forward, forward and backward, bytes of either)"""
     values = [apart(noise(device, f"source {k}", 1, tokens, width)).requires_grad_() for k in range(sources)]
     keyed = (noise(device, "queries", queries, width) * width**-0.5).requires_grad_()
     gain = torch.ones(width, device=device, requires_grad=True)
     upstream = [noise(device, f"upstream {m}", 1, tokens, width) for m in range(queries)]
+    norm = Norm(gain.detach().clone().requires_grad_(), 1e-6) if normed else None
+    learned = [keyed, gain, *values, *([] if norm is None else [norm.gain])]
     published = [publish(value, 1e-6) for value in values]
 
     def forward() -> object:
         with torch.no_grad():
-            return depth_read(published, keyed, gain)
+            return depth_read(published, keyed, gain, norm)
 
     def both() -> object:
-        mixes, _ = depth_read(published, keyed, gain)
-        return torch.autograd.grad(mixes, [keyed, gain, *values], upstream, retain_graph=True)
+        mixes, _ = depth_read(published, keyed, gain, norm)
+        return torch.autograd.grad(mixes, learned, upstream, retain_graph=True)
 
     row = 4 * tokens * width
     return forward, both, row * (sources + queries), row * (3 * sources + 2 * queries)
@@ -129,8 +136,10 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     keep_buffers()
+    last = asked.sources[-1]
     cases: list[tuple[str, Callable[..., tuple[Work, Work, int, int]], tuple[int, ...]]] = [
         *((f"read, {asked.queries} of {k}", read, (k, asked.queries)) for k in asked.sources),
+        (f"read, {asked.queries} of {last}, and its norm", partial(read, normed=True), (last, asked.queries)),
         ("exclusion", exclusion, ()),
     ]
     rows = []
