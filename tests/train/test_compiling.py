@@ -120,3 +120,5 @@ def test_what_cannot_be_compiled_is_said_with_the_line_that_stops_the_compiler(t
     assert "data-dependent" in found["received"]
     assert found["received"].endswith("branches.py:4: return y if float(y.sum()) > 0 else -y")
     assert 'mode = "proof"' in found["remedy"]
+    # A mended machine, say with a C++ compiler at last, is not to find the model set aside.
+    assert not list(graphs.rglob("*.refused"))

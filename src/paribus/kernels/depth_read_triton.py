@@ -198,6 +198,16 @@ def _row(table, place, at, inside):
     return tl.load(_pointers(table, place, None) + at, mask=inside, other=0.0)
 
 
+@triton.jit
+@no_type_check
+def _grown(s, v, top, total, mix):
+    """A query's softmax with a tile more: the largest score, the sum of exp(score - largest), the mix up to the sum."""
+    highest = tl.maximum(top, tl.max(s, 0))
+    shrunk = tl.exp(top - highest)
+    e = tl.exp(s - highest)
+    return highest, total * shrunk + tl.sum(e, 0), mix * shrunk + tl.sum(e[:, None] * v, 0)
+
+
 @triton.jit(do_not_specialize=["tokens", "sources"])
 @no_type_check
 def _read_forward(
@@ -227,13 +237,10 @@ def _read_forward(
             for m in tl.static_range(QUERIES):
                 s = tl.sum(v * query[m][None, :], 1) * inverse
                 tl.store(scores + (token * QUERIES + m) * sources + k, s, mask=there)
-                s = tl.where(there, s, float("-inf"))
-                highest = tl.maximum(top[m], tl.max(s, 0))
-                shrunk = tl.exp(top[m] - highest)
-                e = tl.exp(s - highest)
-                new_top += (highest,)
-                new_total += (total[m] * shrunk + tl.sum(e, 0),)
-                new_mix += (mix[m] * shrunk + tl.sum(e[:, None] * v, 0),)
+                grown = _grown(tl.where(there, s, float("-inf")), v, top[m], total[m], mix[m])
+                new_top += (grown[0],)
+                new_total += (grown[1],)
+                new_mix += (grown[2],)
             top, total, mix = new_top, new_total, new_mix
         for m in tl.static_range(QUERIES):
             row = _pointers(table, 2 * sources + m, None)
@@ -250,17 +257,14 @@ def _read_forward(
 @triton.jit
 @no_type_check
 def _mixed(v, scores, k, there, top, total, mix, QUERIES: tl.constexpr):
-    """The mixes of all tiles so far, up to `total`, with what is needed to go on: the largest score and the sum of
-    exp(score - largest)."""
+    """`_grown` for every query, by the scores that are kept."""
     new_top, new_total, new_mix = (), (), ()
     for m in tl.static_range(QUERIES):
         s = tl.load(scores[m] + k, mask=there, other=float("-inf"))
-        highest = tl.maximum(top[m], tl.max(s, 0))
-        shrunk = tl.exp(top[m] - highest)
-        e = tl.exp(s - highest)
-        new_top += (highest,)
-        new_total += (total[m] * shrunk + tl.sum(e, 0),)
-        new_mix += (mix[m] * shrunk + tl.sum(e[:, None] * v, 0),)
+        grown = _grown(s, v, top[m], total[m], mix[m])
+        new_top += (grown[0],)
+        new_total += (grown[1],)
+        new_mix += (grown[2],)
     return new_top, new_total, new_mix
 
 

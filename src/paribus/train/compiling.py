@@ -101,7 +101,8 @@ def _whole_graph(model: nn.Module, consumed: Consumed) -> Graph | None:
             compiler: Any = torch.compile(token_losses, fullgraph=True, dynamic=False)
             try:
                 graph = compiler.aot_compile(((model, consumed), {}))
-            except Exception:  # torch calls it experimental; where the model is at fault, `_followed` says so
+            except Exception:  # torch calls it experimental
+                _followed()(model, consumed)  # where the model or the machine is at fault, this says so
                 refuse(description, folder)
                 return None
             keep(graph, description, folder)

@@ -20,6 +20,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -93,13 +94,13 @@ def find(description: str, folder: Path) -> Graph | None:
 def keep(graph: Any, description: str, folder: Path) -> None:
     """Write what `aot_compile` returned, and let the oldest go. Nothing is kept where that fails: on a full disk."""
     path = _path(description, folder)
-    aside = path.with_suffix(f".{description[:8]}")
     try:
         traced = {source.module.partition(".")[0] for source in graph.source_info().inlined_sources} - _BY_VERSION
-        make_folder(path.parent)
-        graph.save_compiled_function(str(aside))
-        body = aside.read_bytes()
+        with TemporaryDirectory() as aside:  # torch writes to a path of its own; others may be keeping the same graph
+            graph.save_compiled_function(f"{aside}/graph")
+            body = Path(aside, "graph").read_bytes()
         header = {"body": _digest(body), "sources": {name: _sources(name) for name in sorted(traced)}}
+        make_folder(path.parent)
         with whole(path) as stream:
             stream.write(json.dumps(header).encode() + b"\n" + body)
         used = sorted(path.parent.glob("*.graph"), key=lambda kept: kept.stat().st_mtime, reverse=True)
@@ -107,8 +108,6 @@ def keep(graph: Any, description: str, folder: Path) -> None:
             old.unlink(missing_ok=True)
     except Exception:  # as above; and what is kept only saves time
         return
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _path(description: str, folder: Path) -> Path:
